@@ -222,7 +222,11 @@ async def test_one_context_below_a_floor_breaks_the_gate_whatever_the_average_sa
     folder = evaluation(tmp_path)
     report = await ask(folder, Model().options())
     broken = gate(folder, report, "hard_break", "safe>=1")
-    assert (broken.passed, broken.contexts, broken.value) == (False, ("ctx-00003",), "1 of 4")
+    assert (broken.passed, broken.contexts, broken.value) == (
+        False,
+        ("ctx-00003",),
+        "1 of 4 fell below",
+    )
     # A score that was below the floor before has not broken now.
     assert gate(folder, report, "hard_break", "helpful >= 1").contexts == ("ctx-00001",)
     assert gate(folder, report, "hard_break", "helpful<=4").passed

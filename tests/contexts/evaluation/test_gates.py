@@ -82,6 +82,17 @@ def test_growth_of_tokens_and_cost_has_gates() -> None:
     assert check(contexts, p95_tokens=104)["p95_tokens"].passed
 
 
+def test_a_quantile_names_the_contexts_above_its_limit_the_largest_first() -> None:
+    contexts = [
+        changed(0, "tokens", tokens_before=10, tokens_after=90),
+        *(evaluated(n, tokens_before=300, tokens_after=300) for n in (1, 2)),
+        changed(3, "tokens", tokens_after=310),
+        *(changed(n, "tokens", tokens_after=120) for n in range(4, 20)),
+    ]
+    broken = check(contexts, p95_tokens=200)["p95_tokens"]
+    assert broken.contexts == ("ctx-00003", "ctx-00002", "ctx-00001")
+
+
 def test_costs_without_prices_do_not_pass() -> None:
     gate = check([evaluated(1, cost_before=None, cost_after=None)], cost="+3%")["cost"]
     assert not gate.passed
@@ -96,7 +107,8 @@ def test_contexts_that_raise_break_a_gate_unless_another_limit_is_set() -> None:
     assert (gate.passed, gate.contexts) == (False, ("ctx-00000",))
     assert check(contexts, max_failed="1%")["max_failed"].passed
     assert not check(contexts, max_changed=0)["max_changed"].passed
-    assert list(check(cohort())) == ["max_failed"]
+    assert check(cohort(changed(0))) == {}
+    assert list(check(cohort(), max_changed=0)) == ["max_failed", "max_changed"]
 
 
 @pytest.mark.parametrize("contexts", [[], [evaluated(1, "skipped", error="withheld")]])

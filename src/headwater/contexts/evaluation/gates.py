@@ -145,19 +145,20 @@ def check_gates(
     """Return whether each gate holds, and the first contexts that break it.
 
     Contexts that raise an error break a gate unless another limit of `max_failed` is set, and an
-    evaluation that compared nothing does not pass.
+    evaluation that compared nothing does not pass. There is no result if no gate is set and these
+    hold.
     """
     limits = parse_gates({**DEFAULT_GATES, **gates})
     counts = {name: _Count() for name in limits if GATES[name] == "share"}
-    grown: dict[str, list[tuple[int, str]]] = {"tokens": [], "cost": []}
+    worst: dict[str, list[tuple[int, str]]] = {"tokens": [], "cost": []}
     skipped: list[str] = []
     for context in contexts:
         is_accepted = baseline.accepts(context)
         for name, count in counts.items():
             if _COUNTED[name](context):
                 count.add(context, is_accepted=is_accepted and name in _ACCEPTABLE)
-        for measure, growth in _growths(context):
-            grown[measure] = nlargest(NAMED, [*grown[measure], (growth, context.context_id)])
+        for measure, number in _measures(context):
+            worst[measure] = nlargest(NAMED, [*worst[measure], (number, context.context_id)])
         if context.status == "skipped" and len(skipped) < NAMED:
             skipped.append(context.context_id)
     results = [] if summary.compared else [_nothing_compared(summary, skipped)]
@@ -167,9 +168,10 @@ def check_gates(
             whole = summary.contexts if name == "max_skipped" else summary.compared
             results.append(counts[name].result(name, given, limit, whole))
         else:
-            worst = grown["cost" if name == "cost" else "tokens"]
-            results.append(_growth_result(name, given, limit, summary, worst))
-    return results
+            named = worst["cost" if name == "cost" else "tokens"]
+            results.append(_growth_result(name, given, limit, summary, named))
+    # A default that holds is no gate that somebody set.
+    return results if gates else [result for result in results if not result.passed]
 
 
 def check_score_gates(
@@ -199,7 +201,8 @@ def check_score_gates(
             broken = [pair.context_id for pair in score.worst]
         else:
             broken = crossed[limit]
-            is_held, value = not broken, f"{len(broken):,} of {score.pairs:,}"
+            verb = "fell below" if limit.is_least else "rose above"
+            is_held, value = not broken, f"{len(broken):,} of {score.pairs:,} {verb}"
         if score is not None and answers is not None and score.pairs < answers.contexts:
             value += f", {answers.contexts - score.pairs:,} not scored"
         yield GateResult(
@@ -249,12 +252,11 @@ class _Count:
         )
 
 
-def _growths(context: EvaluatedContext) -> Iterator[tuple[str, int]]:
-    """Yield by how much the numbers of a context grew."""
-    if context.status != "changed":
+def _measures(context: EvaluatedContext) -> Iterator[tuple[str, int]]:
+    """Yield the tokens of a context that was assembled, and by how much its cost grew."""
+    if context.status not in ("identical", "changed"):
         return
-    if (tokens := context.tokens_after - context.tokens_before) > 0:
-        yield "tokens", tokens
+    yield "tokens", context.tokens_after
     if (cost := (context.cost_after or 0) - (context.cost_before or 0)) > 0:
         yield "cost", cost
 
@@ -277,6 +279,7 @@ def _growth_result(
         )
         value = f"{before:,} → {after:,}"
         is_held = after <= limit.most(before)
+        worst = [one for one in worst if one[0] > limit.most(before)]
     if name == "cost" and not summary.priced:
         value = "no context has a price; add its model to the setting `prices`"
     elif before:
