@@ -13,13 +13,25 @@ from headwater import ContextItem, FeatureStore, context
 from headwater.contexts.evaluation.differences import difference
 from headwater.contexts.evaluation.gates import conclude, read_baseline
 from headwater.contexts.evaluation.results import RunFolder
-from headwater.model.evaluations import Cause
+from headwater.model.evaluations import AnswerReport, Cause, ScoreComparison
 from headwater.records.sealing import open_core
 from tests.cli.conftest import Run
 from tests.evaluations import RUN_ID, changed_record, evaluated, write_cohort, write_run
 
 PROMPT = Cause(kind="context", name="support", alone=True)
 RANK = Cause(kind="feature", name="rank", alone=True)
+HELPFUL = ScoreComparison(
+    name="helpful",
+    pairs=3,
+    before=1.0,
+    after=0.5,
+    wins=0,
+    ties=0,
+    losses=3,
+    p_sign=0.25,
+    p_value=0.0001,
+    is_exact=False,
+)
 RULES = "You are a support agent.\nAnswer in {words}, and never promise a refund."
 FACTS = "\n".join(f"Fact {n}: the shop sells boots of kind {n}." for n in range(12))
 HOSTILE = "<script>alert(1)</script> | `x` @team #12 \x1b[2J ]]> &amp; \u202e"
@@ -103,8 +115,8 @@ def test_a_report_names_gates_differences_causes_and_fidelity(
 ) -> None:
     shown = run("eval", "show", "last-month")
     assert shown.code == 0
-    assert "3 of 6 contexts changed, 3 in what a model would have been shown" in shown.out
-    assert "4 exact, 1 approximate, 1 failed" in shown.out
+    assert "1 of 6 contexts fails, 3 changed, 3 in what a model would have been shown" in shown.out
+    assert "4 exact, 1 approximate." in shown.out
     lines = [" ".join(line.split()) for line in shown.out.splitlines()]
     assert "BROKEN max_changed 2% 4 of 6 (66.7%), 1 approximate" in lines
     assert "changed 3 50.0% 1" in lines
@@ -113,6 +125,7 @@ def test_a_report_names_gates_differences_causes_and_fidelity(
     assert "1 the history was pruned" in lines
     assert any(line.startswith(f"{evaluation[1]} edited") for line in lines)
     assert "\x1b" not in shown.out
+    assert f"max_failed is broken by, first of all:\n  {evaluation[2]}\n" in shown.out
     assert lines[-1] == "Gates are broken: max_failed, max_changed."
     assert run("eval", "show", "last-month", "--json").json["summary"]["changed"] == 3
 
@@ -128,13 +141,72 @@ def test_one_context_is_compared_with_its_record(run: Run, evaluation: list[str]
     assert data["before"]["content"] != data["after"]["content"]
 
 
+def test_a_context_that_failed_is_shown_without_what_it_lacks(
+    run: Run, folder: Path, evaluation: list[str]
+) -> None:
+    results = RunFolder(folder / "evals" / "last-month" / RUN_ID)
+    bare = {"freshness_before": "", "freshness_after": "", "cost_before": None, "cost_after": None}
+    rows = [replace(one, **bare) if one.status == "failed" else one for one in results.contexts()]
+    results.write(0, rows, [*results.changes()])
+    shown = run("eval", "show", "last-month", evaluation[2])
+    assert "failed: KeyError" in shown.out
+    assert "freshness" not in shown.out
+    assert "price" not in shown.out
+
+
+@pytest.mark.parametrize("scores", [(), (HELPFUL,)])
+def test_calls_that_failed_are_in_every_report(
+    run: Run, folder: Path, evaluation: list[str], scores: tuple[ScoreComparison, ...]
+) -> None:
+    results = RunFolder(folder / "evals" / "last-month" / RUN_ID)
+    problems = {f"judges:answer: RateLimitError: {HOSTILE}": 6}
+    answers = AnswerReport(
+        answer="judges:answer",
+        score="judges:quality",
+        contexts=3,
+        answered=0,
+        problems=problems,
+        scores=scores,
+    )
+    results.finish(conclude(results, {}, answers=answers))
+    shown = run("eval", "show", "last-month", "--html", "page.html", "--markdown", "comment.md")
+    page, comment = ((folder / name).read_text() for name in ("page.html", "comment.md"))
+    for text in (shown.out, page, comment):
+        assert "Scores of judges:answer, which answered to both sides of 0 of 3 contexts" in text
+        assert "RateLimitError" in text
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    if scores:
+        assert "helpful 1.000 0.500 -0.500 0 / 0 / 3 <0.001 0.250" in lines
+    else:
+        assert "none, because no context has a score on both sides" in shown.out
+    assert "<script>alert" not in page
+    assert "@team" not in comment.split("<details>")[0]
+
+
+def test_a_run_without_gates_is_not_called_good(
+    run: Run, folder: Path, evaluation: list[str]
+) -> None:
+    results = RunFolder(folder / "evals" / "last-month" / RUN_ID)
+    rows = [one for one in results.contexts() if one.status != "failed"]
+    results.write(0, rows, [*results.changes()])
+    results.finish(conclude(results, {}))
+    shown = run("eval", "show", "last-month", "--html", "page.html", "--markdown", "comment.md")
+    assert shown.out.splitlines()[-1] == "No gates are set; see [eval.gates]."
+    page, comment = ((folder / name).read_text() for name in ("page.html", "comment.md"))
+    assert "<h1> 3 of 5 contexts changed.</h1>" in page
+    assert "<title>last-month: 3 of 5 contexts changed.</title>" in page
+    assert "No gates are set" in page
+    assert comment.startswith("### Headwater: 3 of 5 contexts changed.")
+    assert "No gates are set" in comment
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (["last-mont"], "did you mean 'last-month'?"),
         (["last-month", "--run", "zz"], "no run 'zz'"),
         (["last-month", "zz"], "has no context 'zz'"),
-        (["last-month", ""], "has 6 contexts ''"),
+        (["last-month", ""], "6 contexts begin with ''; give more characters"),
     ],
 )
 def test_unknown_names_are_refused_with_a_hint(

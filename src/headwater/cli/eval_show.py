@@ -26,6 +26,7 @@ from headwater.cli.evaluation_reports import (
     verdict,
 )
 from headwater.cli.output import (
+    EMPTY,
     STANDARD_STREAM,
     note,
     print_facts,
@@ -111,16 +112,23 @@ def show(
 
 def _show_context(call: CommandCall, folder: RunFolder, beginning: str) -> None:
     found = [one for one in folder.contexts() if one.context_id.startswith(beginning)]
-    if len(found) != 1:
-        problem = "no context" if not found else f"{len(found)} contexts"
+    if len(found) > 1:
         raise NotFoundError(
-            f"run {folder.run.run_id} has {problem} {beginning!r}; `headwater eval show "
+            f"{len(found):,} contexts begin with {beginning!r}; give more characters"
+        )
+    if not found:
+        raise NotFoundError(
+            f"run {folder.run.run_id} has no context {beginning!r}; `headwater eval show "
             f"{folder.run.cohort}` lists some"
         )
     (compared,) = _compared(call, folder, found)
     shown = compared.context
 
     def print_context() -> None:
+        sides = {
+            "freshness": (shown.freshness_before, shown.freshness_after),
+            "price": (dollars(shown.cost_before), dollars(shown.cost_after)),
+        }
         print_facts(
             {
                 "context": shown.context_id,
@@ -128,8 +136,11 @@ def _show_context(call: CommandCall, folder: RunFolder, beginning: str) -> None:
                 "cause": causes_text(shown),
                 "compared with": "the record" if shown.compared_with == "record" else "former code",
                 "fidelity": "; ".join((shown.fidelity, *shown.reasons)),
-                "freshness": f"{shown.freshness_before} → {shown.freshness_after}",
-                "price": f"{dollars(shown.cost_before)} → {dollars(shown.cost_after)}",
+                **{
+                    name: " → ".join(side or EMPTY for side in both)
+                    for name, both in sides.items()
+                    if any(both)
+                },
             }
         )
         if compared.diff is not None:
@@ -155,7 +166,7 @@ def print_report(call: CommandCall, folder: RunFolder, report: EvaluationReport)
         print_table(CHANGED_COLUMNS, changed_rows(differing))
     for gate in report.gates:
         if gate.contexts:
-            typer.echo(f"\n{gate.gate} is broken by, first of all: {', '.join(gate.contexts)}")
+            typer.echo("\n  ".join((f"\n{gate.gate} is broken by, first of all:", *gate.contexts)))
     typer.echo(f"\n{verdict(report)}")
     if differing:
         note(f"`headwater eval show {run.cohort} CONTEXT` compares both sides of one context.")

@@ -14,6 +14,7 @@ from headwater.cli.evaluation_reports import (
     base_text,
     causes_text,
     groups_of,
+    headline,
     kinds_text,
     overview,
     sections,
@@ -38,7 +39,8 @@ def html_page(found: Findings) -> str:
     report = found.report
     run = report.run
     holds = all(gate.passed for gate in report.gates)
-    title = f"{run.cohort}: {verdict(report)}"
+    state = _state("ok" if holds else "BROKEN") if report.gates else ""
+    title = f"{run.cohort}: {headline(report)}"
     tables = "".join(map(_section, sections(report)))
     where = (
         f"Cohort <code>{_text(run.cohort)}</code>, run <code>{_text(run.run_id)}</code>, "
@@ -56,8 +58,9 @@ def html_page(found: Findings) -> str:
 {_file("evaluation_page.css")}</style>
 </head>
 <body>
-<h1>{_state("ok" if holds else "BROKEN")} {_text(verdict(report))}</h1>
+<h1>{state} {_text(headline(report))}</h1>
 <p>{_text(overview(report))}</p>
+{"" if report.gates else f"<p>{_text(verdict(report))}</p>"}
 <p class="faint">{where}</p>
 <div class="tables">{tables}</div>
 {_examples(found)}
@@ -101,6 +104,7 @@ def _section(section: Section) -> str:
 def _is_number(section: Section, column: int) -> bool:
     return section.columns[column] in (
         "contexts",
+        "calls",
         "share",
         "approximate",
         "before",

@@ -15,6 +15,7 @@ from headwater.contexts.evaluation.summary import cause_labels
 from headwater.core.json_values import plain
 from headwater.core.short_repr import printable, printable_lines
 from headwater.model.evaluations import (
+    AnswerReport,
     ComparedContext,
     EvaluatedContext,
     EvaluationReport,
@@ -76,10 +77,17 @@ def choose(contexts: Iterable[EvaluatedContext]) -> list[EvaluatedContext]:
 
 def verdict(report: EvaluationReport) -> str:
     """Return the result of a run as a sentence."""
+    if not report.gates:
+        return "No gates are set; see [eval.gates]."
     broken = [gate.gate for gate in report.gates if not gate.passed]
     if broken:
         return f"{'Gates are' if len(broken) > 1 else 'A gate is'} broken: {', '.join(broken)}."
     return f"All {len(report.gates)} gates hold." if len(report.gates) > 1 else "The gate holds."
+
+
+def headline(report: EvaluationReport) -> str:
+    """Return what matters most of a run: its gates, or what changed if there are none."""
+    return verdict(report) if report.gates else f"{_changed_text(report.summary)}."
 
 
 def contexts_text(number: int) -> str:
@@ -87,20 +95,23 @@ def contexts_text(number: int) -> str:
     return f"{number:,} {'context' if number == 1 else 'contexts'}"
 
 
+def _changed_text(summary: EvaluationSummary) -> str:
+    compared, changed = contexts_text(summary.compared), f"{summary.changed:,}"
+    if summary.failed:
+        verb = "fails" if summary.failed == 1 else "fail"
+        return f"{summary.failed:,} of {compared} {verb}, {changed} changed"
+    return f"{changed} of {compared} changed"
+
+
 def overview(report: EvaluationReport) -> str:
     """Return what a run found, with its fidelity, as a sentence."""
     summary = report.summary
     exact, approximate = (summary.fidelity.get(name, 0) for name in ("exact", "approximate"))
+    skipped = f", {summary.skipped:,} skipped" if summary.skipped else ""
     return (
-        f"{summary.changed:,} of {contexts_text(summary.compared)} changed, "
+        f"{_changed_text(summary)}, "
         f"{summary.text_changed:,} in what a model would have been shown; "
-        f"{exact:,} exact, {approximate:,} approximate"
-        + "".join(
-            f", {number:,} {word}"
-            for word, number in (("failed", summary.failed), ("skipped", summary.skipped))
-            if number
-        )
-        + "."
+        f"{exact:,} exact, {approximate:,} approximate{skipped}."
     )
 
 
@@ -120,6 +131,7 @@ def sections(report: EvaluationReport) -> list[Section]:
         _dead_letters(report.summary),
         _reasons(report.summary),
         _answers(report),
+        _failed_calls(report),
         _baseline(report),
     ]
     return [section for section in found if section.rows]
@@ -232,8 +244,8 @@ def _answers(report: EvaluationReport) -> Section:
             f"{score.after:.3f}",
             f"{score.difference:+.3f}",
             f"{score.wins:,} / {score.ties:,} / {score.losses:,}",
-            f"{score.p_value:.3f}",
-            f"{score.p_sign:.3f}",
+            _probability(score.p_value),
+            _probability(score.p_sign),
         )
         for score in answers.scores
     ]
@@ -241,8 +253,35 @@ def _answers(report: EvaluationReport) -> Section:
         f"Scores of {answers.answer}, which answered to both sides of {answers.answered:,} of "
         f"{contexts_text(answers.contexts)}"
     )
-    columns = ("score", "before", "after", "change", "better / same / worse", "p", "p of signs")
+    if not rows:
+        return Section(title, ("score",), [(_unscored(answers),)])
+    columns = ("score", "before", "after", "change", "better / same / worse", *_TESTS)
     return Section(title, columns, rows)
+
+
+_TESTS = ("p (mean)", "p (sign test)")
+
+
+def _probability(value: float) -> str:
+    return f"{value:.3f}" if value >= 0.001 else "<0.001"
+
+
+def _unscored(answers: AnswerReport) -> str:
+    if not answers.contexts:
+        return "none, because no text changed"
+    if answers.score is None:
+        return "none; pass --score module:function"
+    return "none, because no context has a score on both sides"
+
+
+def _failed_calls(report: EvaluationReport) -> Section:
+    problems = report.answers.problems if report.answers else {}
+    return Section(_FAILED_CALLS, ("calls", "problem"), [(n, text) for text, n in problems.items()])
+
+
+_FAILED_CALLS = "Calls of --answer and --score that failed"
+_OPEN = frozenset(("Gates", "Contexts", "Causes", _FAILED_CALLS))
+"""The tables of a comment that readers need not open."""
 
 
 def _baseline(report: EvaluationReport) -> Section:
@@ -280,31 +319,31 @@ def changed_rows(contexts: Iterable[EvaluatedContext]) -> list[Sequence[object]]
             _cell(kinds_text(one), _LONGEST_DIFFERENCE),
             causes_text(one),
             f"{one.tokens_before:,} → {one.tokens_after:,}" if one.status == "changed" else None,
-            "approximate" if one.fidelity == "approximate" else None,
+            one.fidelity if one.status == "changed" else None,
         )
         for one in contexts
     ]
 
 
-CHANGED_COLUMNS = ("context", "difference", "cause", "tokens", "")
+CHANGED_COLUMNS = ("context", "difference", "cause", "tokens", "fidelity")
 
 
 def markdown(found: Findings) -> str:
     """Return a comment for a pull request: the verdict, tables, and as many examples as fit."""
     report = found.report
     run = report.run
-    mark = "✅" if all(gate.passed for gate in report.gates) else "❌"
+    mark = "❌ " if not all(gate.passed for gate in report.gates) else "✅ " if report.gates else ""
     parts = [
-        f"### {mark} Headwater: {escaped(verdict(report))}",
+        f"### {mark}Headwater: {escaped(headline(report))}",
         _safe(overview(report)),
+        *(() if report.gates else (_safe(verdict(report)),)),
         f"Cohort {code(run.cohort)}, run {code(run.run_id)}, {code(run.file)} against "
         f"{_safe(base_text(report))}.",
     ]
     for title, columns, rows in sections(report):
         cells = [[_safe(_cell(cell)) for cell in row] for row in rows]
         text = table(columns, cells)
-        is_open = title in ("Gates", "Contexts", "Causes")
-        parts.append(f"**{title}**\n\n{text}" if is_open else _collapsed(title, text))
+        parts.append(f"**{title}**\n\n{text}" if title in _OPEN else _collapsed(title, text))
     broken = [gate for gate in report.gates if gate.contexts]
     parts += [f"{code(gate.gate)}: {', '.join(map(code, gate.contexts))}" for gate in broken]
     left = _MOST_CHARACTERS - sum(map(len, parts))
