@@ -75,11 +75,34 @@ def test_costs_are_added_where_both_are_known() -> None:
     assert (summary.priced, summary.cost_before, summary.cost_after) == (1, 10, 12)
 
 
+def test_reasons_that_differ_in_numbers_or_ids_are_one() -> None:
+    errors = [f"KeyError: 'user-{n}' of 01a1ec94-1f5b-7c3d-{n:04}-0123456789ab" for n in range(150)]
+    names = ["the history of spend_30d was pruned", "the history of spend_7d was pruned"]
+    summary = summarize(
+        [
+            *(evaluated(n, "failed", error=error) for n, error in enumerate(errors)),
+            *(
+                evaluated(n, fidelity="approximate", reasons=(name,))
+                for n, name in enumerate(names)
+            ),
+        ]
+    )
+    assert summary.reasons == {
+        f"failed: {errors[0]} (numbers and ids vary)": 150,
+        names[0]: 1,
+        names[1]: 1,
+    }
+
+
+def _name(number: int) -> str:
+    return "".join(chr(97 + int(digit)) for digit in str(number))
+
+
 def test_memory_does_not_grow_with_the_cohort() -> None:
     def peak(size: int) -> int:
         tracemalloc.start()
         summary = summarize(
-            changed(n, fidelity="approximate", tokens_after=n % 500, error=f"no value of user {n}")
+            changed(n, fidelity="approximate", tokens_after=n % 500, error=f"no user {_name(n)}")
             for n in range(size)
         )
         assert summary.changed == size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import get_args
@@ -18,6 +19,10 @@ UNEXPLAINED = "unexplained"
 """The cause of differences that no changed declaration explains."""
 OTHER_REASONS = "other reasons"
 _MOST_REASONS = 100
+_ID = re.compile(
+    r"\b(?:(?=\w*\d)[0-9a-f]{8,}(?:-[0-9a-f]{4,})*|[A-Za-z]{0,4}[-_]?\d+(?:T\d+)?Z?)\b"
+)
+"""A number, a time, a hash, or an id such as ``user-17``; not a name such as ``spend_30d``."""
 
 
 def summarize(contexts: Iterable[EvaluatedContext]) -> EvaluationSummary:
@@ -47,6 +52,7 @@ class _Totals:
         self.approximate = Counter[str]()
         self.kinds, self.causes = Counter[str](), Counter[str]()
         self.reasons, self.fidelity = Counter[str](), Counter[str]()
+        self.examples, self.varied = dict[str, str](), set[str]()
         self.dead_letters = Counter[str]()
         self.tokens_before, self.tokens_after = Counter[int](), Counter[int]()
         self.priced = self.cost_before = self.cost_after = 0
@@ -81,8 +87,16 @@ class _Totals:
         error = f"{context.status}: {context.error}" if context.error else ""
         for reason in (*context.reasons, *filter(None, [error])):
             # Messages of errors may name ids, so that there is one for each context.
-            is_known = reason in self.reasons or len(self.reasons) < _MOST_REASONS
-            self.reasons[reason if is_known else OTHER_REASONS] += 1
+            form = _ID.sub("…", reason)
+            if form not in self.examples and len(self.examples) == _MOST_REASONS:
+                form = OTHER_REASONS
+            elif self.examples.setdefault(form, reason) != reason:
+                self.varied.add(form)
+            self.reasons[form] += 1
+
+    def _reason(self, form: str) -> str:
+        example = self.examples.get(form, form)
+        return f"{example} (numbers and ids vary)" if form in self.varied else example
 
     def summary(self) -> EvaluationSummary:
         """Return the summary; most frequent reasons and causes first."""
@@ -93,7 +107,7 @@ class _Totals:
             text_changed=names["text_changed"],
             fidelity={name: self.fidelity[name] for name in get_args(Fidelity)},
             approximate=dict(sorted(self.approximate.items())),
-            reasons=_ranked(self.reasons),
+            reasons={self._reason(form): n for form, n in _ranked(self.reasons).items()},
             dead_letters=_ranked(self.dead_letters),
             kinds={name: self.kinds[name] for name in get_args(ChangeKind) if self.kinds[name]},
             causes=_ranked(self.causes),
