@@ -10,12 +10,14 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from headwater import ContextItem, FeatureStore, context
+from headwater.cli.evaluation_reports import Findings, choose
 from headwater.contexts.evaluation.differences import difference
 from headwater.contexts.evaluation.gates import conclude, read_baseline
 from headwater.contexts.evaluation.results import RunFolder
-from headwater.model.evaluations import AnswerReport, Cause, ScoreComparison
+from headwater.model.evaluations import AnswerReport, Cause, ComparedContext, ScoreComparison
 from headwater.records.sealing import open_core
 from tests.cli.conftest import Run
+from tests.contexts.evaluation import evaluated as small
 from tests.evaluations import RUN_ID, changed_record, evaluated, write_cohort, write_run
 
 PROMPT = Cause(kind="context", name="support", alone=True)
@@ -98,8 +100,11 @@ def test_cohorts_and_their_runs_are_listed(run: Run, folder: Path, evaluation: l
     listed = run("eval", "list")
     assert listed.code == 0
     heading, newest, oldest = listed.out.splitlines()
-    assert heading.split() == ["COHORT", "RUN", "STARTED", "CONTEXTS", "CHANGED", "FAILED", "GATES"]
+    columns = "COHORT RUN STARTED CONTEXTS CHANGED FAILED GATES CHANGES"
+    assert heading.split() == columns.split()
     assert "not finished" in newest
+    assert newest.endswith("context support, feature rank")
+    assert oldest.endswith("context support (3), feature rank (1)")
     assert f"{RUN_ID}  2026-03-01T12:00:00Z  6         3        1" in oldest
     assert "max_failed, max_changed broken" in oldest
     assert [entry["run"]["run_id"] for entry in run("eval", "list", "--json").json] == [
@@ -139,6 +144,39 @@ def test_one_context_is_compared_with_its_record(run: Run, evaluation: list[str]
     data = run("eval", "show", "last-month", evaluation[3], "--json").json
     assert data["context"]["causes"][0]["name"] == "support"
     assert data["before"]["content"] != data["after"]["content"]
+
+
+def test_the_contexts_of_a_kind_and_of_a_status_are_listed(run: Run, evaluation: list[str]) -> None:
+    listed = run("eval", "show", "last-month", "--kind", "edited")
+    heading, *rows = listed.out.splitlines()
+    assert heading.split() == ["CONTEXT", "DIFFERENCE", "CAUSE", "TOKENS", "FIDELITY"]
+    assert [row.split()[0] for row in rows] == evaluation[1::2]
+    failed = run("eval", "show", "last-month", "--status", "failed", "--json").json
+    assert [one["context_id"] for one in failed] == [evaluation[2]]
+    nothing = run("eval", "show", "last-month", "--kind", "refusal")
+    assert nothing.out == f"Run {RUN_ID} has no contexts that are refusal.\n"
+    assert run("eval", "show", "last-month", "--kind", "lsot").code == 2
+
+
+def test_rare_differences_are_among_the_examples_the_worst_first(tmp_path: Path) -> None:
+    contexts = [
+        *(small.changed(n, "edited", "tokens") for n in range(200)),
+        *(small.changed(n, "lost", "tokens", lost=1) for n in range(200, 206)),
+        small.changed(206, "lost", lost=1, lost_required=1),
+        small.changed(207, "freshness", causes=(RANK,)),
+        *(small.evaluated(n, "failed", error="KeyError") for n in range(300, 400)),
+    ]
+    few = [one.context_id for one in choose(contexts, 5)]
+    assert few[:3] == ["ctx-00300", "ctx-00206", "ctx-00200"]
+    assert "ctx-00207" in few
+    shown = choose(contexts)
+    assert sum("lost" in one.kinds for one in shown) == 7
+    assert sum(one.status == "failed" for one in shown) == 20
+    folder = small.run_folder(tmp_path, contexts)
+    report = conclude(folder, {})
+    hidden = Findings(report, [ComparedContext(context=one) for one in shown]).hidden
+    assert hidden["failed"] == 80
+    assert "lost" not in hidden
 
 
 def test_a_context_that_failed_is_shown_without_what_it_lacks(
@@ -230,6 +268,8 @@ def test_a_page_needs_no_other_file_and_marks_the_words_that_differ(
     assert "<script>alert" not in page
     assert "\x1b" not in page
     assert page.count("<details ") == 4
+    for kind in ("edited", "failed", "tokens"):
+        assert f'<option value="{kind}">' in page
     assert 'data-fidelity="approximate"' in page
 
 

@@ -1,8 +1,7 @@
 """`headwater eval`: list cohorts and their runs, and show what a run found."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,9 +37,17 @@ from headwater.cli.output import (
 from headwater.contexts.evaluation.gates import baseline_text
 from headwater.contexts.evaluation.results import RunFolder, cohorts_in, find_run, runs_of
 from headwater.errors import InvalidInputError, NotFoundError
-from headwater.model.evaluations import ComparedContext, EvaluatedContext, EvaluationReport
+from headwater.model.evaluations import (
+    ChangeKind,
+    ComparedContext,
+    EvaluatedContext,
+    EvaluationReport,
+    EvaluationRun,
+    Status,
+)
 
 _SHOWN = 10
+_LISTED = 3
 
 
 def list_(call: CommandCall) -> None:
@@ -52,7 +59,7 @@ def list_(call: CommandCall) -> None:
     data = [
         {"cohort": name, "run": run and run.run, "report": run and run.report} for name, run in runs
     ]
-    columns = ("cohort", "run", "started", "contexts", "changed", "failed", "gates")
+    columns = ("cohort", "run", "started", "contexts", "changed", "failed", "gates", "changes")
     call.show_table(
         data,
         columns,
@@ -63,14 +70,23 @@ def list_(call: CommandCall) -> None:
 
 def _row(folder: RunFolder | None) -> tuple[object, ...]:
     if folder is None:
-        return (None,) * 6
+        return (None,) * 7
     run, report = folder.run, folder.report
     started = (run.run_id, second_text(run.started_at), run.count)
     if report is None:
-        return (*started, None, None, "not finished")
+        return (*started, None, None, "not finished", _changes(run, {}))
     broken = [gate.gate for gate in report.gates if not gate.passed]
     gates = ", ".join(broken) + " broken" if broken else "hold" if report.gates else None
-    return (*started, report.summary.changed, report.summary.failed, gates)
+    summary = report.summary
+    return (*started, summary.changed, summary.failed, gates, _changes(run, summary.causes))
+
+
+def _changes(run: EvaluationRun, causes: Mapping[str, int]) -> str:
+    """Return what a run evaluated: the changed declarations, those that caused most first."""
+    labels = [change.label for change in run.changes]
+    labels.sort(key=lambda label: -causes.get(label, 0))
+    words = [f"{label} ({causes[label]:,})" if label in causes else label for label in labels]
+    return ", ".join(words[:_LISTED]) + (", …" if len(words) > _LISTED else "")
 
 
 def show(
@@ -79,17 +95,21 @@ def show(
     context: str | None = None,
     *,
     run: str | None = None,
+    kind: ChangeKind | None = None,
+    status: Status | None = None,
     html: Path | None = None,
     markdown: Path | None = None,
     junit: Path | None = None,
     write_baseline: Path | None = None,
 ) -> None:
-    """Show what a run found, or how one context of it differs.
+    """Show what a run found, how one context of it differs, or the contexts that differ in a way.
 
     Args:
         name: Name of the cohort.
         context: Id of one context, or its first characters.
         run ID: Run, or the first characters of its id. Default: the last one.
+        kind: List the contexts that differ in this way.
+        status: List the contexts of this status.
         html FILE: Write a page that needs no other file.
         markdown FILE: Write a comment for a pull request.
         junit FILE: Write test cases for a CI system.
@@ -98,6 +118,9 @@ def show(
     folder = find_run(folder_of(call), name, run)
     if context is not None:
         _show_context(call, folder, context)
+        return
+    if kind is not None or status is not None:
+        _show_contexts(call, folder, kind, status)
         return
     report = folder.report
     if report is None:
@@ -149,6 +172,19 @@ def _show_context(call: CommandCall, folder: RunFolder, beginning: str) -> None:
     call.show(compared, print_context, compared.withheld)
 
 
+def _show_contexts(
+    call: CommandCall, folder: RunFolder, kind: ChangeKind | None, status: Status | None
+) -> None:
+    found = [
+        one
+        for one in folder.contexts()
+        if kind in (None, *one.kinds) and status in (None, one.status)
+    ]
+    words = " ".join(filter(None, (status, kind)))
+    empty = f"Run {folder.run.run_id} has no contexts that are {words}."
+    call.show_table(found, CHANGED_COLUMNS, changed_rows(found), empty=empty)
+
+
 def print_report(call: CommandCall, folder: RunFolder, report: EvaluationReport) -> None:
     """Print a report: the verdict, its tables and the first contexts that differ."""
     if call.as_json:
@@ -160,16 +196,19 @@ def print_report(call: CommandCall, folder: RunFolder, report: EvaluationReport)
     for title, columns, rows in sections(report):
         typer.echo(f"\n{title}")
         print_table(columns, rows)
-    differing = [*islice((one for one in folder.contexts() if one.status != "identical"), _SHOWN)]
+    differing = choose(folder.contexts(), _SHOWN)
     if differing:
-        typer.echo("\nFirst contexts that differ")
+        typer.echo("\nContexts that differ, some of each kind")
         print_table(CHANGED_COLUMNS, changed_rows(differing))
     for gate in report.gates:
         if gate.contexts:
             typer.echo("\n  ".join((f"\n{gate.gate} is broken by, first of all:", *gate.contexts)))
     typer.echo(f"\n{verdict(report)}")
     if differing:
-        note(f"`headwater eval show {run.cohort} CONTEXT` compares both sides of one context.")
+        note(
+            f"`headwater eval show {run.cohort} --kind KIND` lists the contexts of a kind, and "
+            f"`headwater eval show {run.cohort} CONTEXT` compares both sides of one."
+        )
 
 
 class ReportFiles(NamedTuple):

@@ -1,4 +1,4 @@
-"""The page of an evaluation: one HTML file with its tables and the first changes of each cause."""
+"""The page of an evaluation: one HTML file with its tables and changes of each kind and cause."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -22,6 +22,7 @@ from headwater.cli.evaluation_reports import (
     verdict,
 )
 from headwater.cli.output import EMPTY, cell_text, pluralize, second_text
+from headwater.contexts.evaluation.summary import cause_labels
 from headwater.core.short_repr import printable_lines
 from headwater.model.evaluations import ComparedContext, EvaluatedContext
 
@@ -125,8 +126,8 @@ def _examples(found: Findings) -> str:
         return "<p>No context differs.</p>"
     contexts = [example.context for example in found.examples]
     choices: dict[str, list[str]] = {
-        "cause": sorted({group for context in contexts for group in groups_of(context)}),
-        "kind": sorted({str(kind) for context in contexts for kind in context.kinds}),
+        "cause": sorted({label for context in contexts for label in cause_labels(context)}),
+        "kind": sorted({group for context in contexts for group in groups_of(context)}),
         "fidelity": sorted({str(context.fidelity) for context in contexts}),
     }
     selects = "".join(_select(name, values) for name, values in choices.items())
@@ -147,8 +148,8 @@ def _select(name: str, values: Iterable[str]) -> str:
 def _example(example: ComparedContext) -> str:
     context = example.context
     data = (
-        f'data-causes="{_text(_json(groups_of(context)))}" '
-        f'data-kinds="{_text(_json(context.kinds))}" data-fidelity="{context.fidelity}"'
+        f'data-causes="{_text(_json(cause_labels(context)))}" '
+        f'data-kinds="{_text(_json(groups_of(context)))}" data-fidelity="{context.fidelity}"'
     )
     state = context.fidelity if context.status == "changed" else context.status
     return (

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import unified_diff
 from html import escape as html_escape
+from itertools import islice, zip_longest
 from typing import NamedTuple
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
@@ -22,8 +23,10 @@ from headwater.model.evaluations import (
     EvaluationSummary,
 )
 
-MOST_PER_CAUSE = 20
+_MOST_PER_GROUP = 20
 MOST_EXAMPLES = 200
+_WORST = ("failed", "lost a required item", "refusal", "lost", "cut", "gained")
+"""The differences that are shown first; of the others the rarest."""
 _MOST_CASES = 500
 _MOST_CHARACTERS = 60_000
 """Of a comment on GitHub, which may have 65,536."""
@@ -43,36 +46,48 @@ class Section(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """What writers show of a run: its report, and the first contexts of each cause."""
+    """What writers show of a run: its report, and contexts of each kind of difference and cause."""
 
     report: EvaluationReport
     examples: Sequence[ComparedContext] = ()
 
     @property
     def hidden(self) -> dict[str, int]:
-        """How many more contexts each cause has than are shown."""
-        shown = Counter(label for one in self.examples for label in groups_of(one.context))
+        """How many more contexts each kind of difference and each cause has than are shown."""
+        shown = Counter(
+            label
+            for one in self.examples
+            for label in (*groups_of(one.context), *cause_labels(one.context))
+        )
         summary = self.report.summary
-        found = {**summary.causes, "failed": summary.failed}
+        found = {"failed": summary.failed, **summary.kinds, **summary.causes}
         return {name: more for name, count in found.items() if (more := count - shown[name]) > 0}
 
 
 def groups_of(context: EvaluatedContext) -> list[str]:
-    """Return the causes of a context, or that it failed."""
-    return ["failed"] if context.status == "failed" else cause_labels(context)
+    """Return how a context differs: failed, without a required item, and its kinds."""
+    facts = {"failed": context.status == "failed", "lost a required item": context.lost_required}
+    return [*(name for name, holds in facts.items() if holds), *context.kinds]
 
 
-def choose(contexts: Iterable[EvaluatedContext]) -> list[EvaluatedContext]:
-    """Return the first contexts of each cause, and the first that failed."""
-    chosen, seen = list[EvaluatedContext](), Counter[str]()
+def choose(
+    contexts: Iterable[EvaluatedContext], most: int = MOST_EXAMPLES
+) -> list[EvaluatedContext]:
+    """Return one context of each kind of difference and each cause in turn, the worst kind first.
+
+    So a kind that is rare in the cohort is shown, too.
+    """
+    counts, found = Counter[str](), dict[str, list[EvaluatedContext]]()
     for context in contexts:
-        groups = groups_of(context)
-        if groups and min(seen[group] for group in groups) < MOST_PER_CAUSE:
-            seen.update(groups)
-            chosen.append(context)
-            if len(chosen) == MOST_EXAMPLES:
-                break
-    return chosen
+        for group in (*groups_of(context), *cause_labels(context)):
+            counts[group] += 1
+            if counts[group] <= _MOST_PER_GROUP:
+                found.setdefault(group, []).append(context)
+    ranks = {group: rank - len(_WORST) for rank, group in enumerate(_WORST)}
+    order = sorted(found, key=lambda group: (ranks.get(group, 0), counts[group]))
+    turns = zip_longest(*(found[group] for group in order))
+    chosen = {context.context_id: context for turn in turns for context in turn if context}
+    return [*islice(chosen.values(), most)]
 
 
 def verdict(report: EvaluationReport) -> str:
