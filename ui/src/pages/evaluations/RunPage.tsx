@@ -21,7 +21,7 @@ import { count, plural, shortened } from "~/design/format";
 import { Contexts } from "./Contexts";
 import css from "./Evaluations.module.css";
 import { isRunning, reportOf, type Report } from "./queries";
-import { fidelityOf, growth, hrefOf, optionsOf, priceOf, titleOf } from "./words";
+import { commandOf, fidelityOf, growth, hrefOf, priceOf, titleOf } from "./words";
 
 /** What a run found: which contexts change, what caused it, and whether the gates hold. */
 export default function RunPage() {
@@ -71,9 +71,9 @@ function About({ cohort, report }: { cohort: string; report: Report | undefined 
       {report !== undefined && (
         <>
           {" "}
-          with <UserText mono>{report.run.file}</UserText>{" "}
-          <UserText mono>{optionsOf(report.run.options)}</UserText>, compared with{" "}
-          <UserText>{report.run.base}</UserText>, started <Time at={report.run.started_at} />
+          with <UserText mono>{commandOf(report.run)}</UserText>, compared with{" "}
+          {report.run.base ? <UserText mono>{report.run.base}</UserText> : "the code of the cohort"}
+          , started <Time at={report.run.started_at} />
         </>
       )}
     </>

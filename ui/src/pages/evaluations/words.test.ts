@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 
 import type { Report } from "./queries";
-import { fidelityOf, growth, hrefOf, optionsOf, titleOf } from "./words";
+import { commandOf, fidelityOf, growth, hrefOf, titleOf } from "./words";
 
 const SPREAD = { p50: 60, p95: 72, total: 240 };
 const REPORT: Report = {
@@ -66,9 +66,11 @@ it("writes growth, options and addresses", () => {
   expect(growth(100, 105)).toBe("100 → 105 (+5 %)");
   expect(growth(100, 100)).toBe("100");
   expect(growth(0, 5)).toBe("0 → 5");
-  expect(optionsOf({ max_tokens: 60, index: ["help@3", "faq@1"], model: null })).toBe(
-    "--max-tokens 60 --index help@3 --index faq@1",
+  const options = { max_tokens: 60, index: ["help@3", "faq@1"], model: null };
+  expect(commandOf({ file: "app.py", options })).toBe(
+    "app.py --max-tokens 60 --index help@3 --index faq@1",
   );
+  expect(commandOf({ file: "app.py", options: {} })).toBe("app.py");
   expect(hrefOf("a b", "5f")).toBe("/evaluations/a%20b/5f");
   expect(hrefOf("a", "5f", "01")).toBe("/compare?cohort=a&run=5f&context=01");
 });

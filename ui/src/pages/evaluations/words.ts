@@ -51,15 +51,18 @@ export function priceOf({ cost_before, cost_after }: Summary): string {
   return growth(cost_before, cost_after, money);
 }
 
-/** Return the options of a run as they are typed: `--max-tokens 60`. */
-export function optionsOf(options: Readonly<Record<string, unknown>>): string {
-  const texts = Object.entries(options).flatMap(([name, value]) => {
+/** Return the features file of a run and its options as they are typed: `app.py --max-tokens 60`. */
+export function commandOf(run: {
+  file: string;
+  options: Readonly<Record<string, unknown>>;
+}): string {
+  const texts = Object.entries(run.options).flatMap(([name, value]) => {
     const values: unknown[] = Array.isArray(value) ? value : [value];
     return values
       .filter((each) => each !== null && each !== undefined && each !== false)
       .map((each) => `--${name.replaceAll("_", "-")} ${inline(each)}`);
   });
-  return texts.join(" ");
+  return [run.file, ...texts].join(" ");
 }
 
 /** Return the declarations that caused the difference of a context: `feature churn_risk`. */
