@@ -2,7 +2,18 @@ import { useQuery } from "@tanstack/react-query";
 import { Link } from "wouter";
 
 import type { Schema } from "~/api/client";
-import { Card, CopyAs, Empty, Loaded, PageHead, Skeleton, StateBadge, UserText } from "~/design";
+import {
+  Card,
+  CopyAs,
+  Empty,
+  Loaded,
+  PageHead,
+  Skeleton,
+  StateBadge,
+  StateWord,
+  Time,
+  UserText,
+} from "~/design";
 import { comparedContext } from "~/pages/evaluations/queries";
 import { causesOf, hrefOf } from "~/pages/evaluations/words";
 
@@ -15,12 +26,11 @@ type Compared = Schema<"ComparedContext">;
 /** A recorded context against the one that changed code gives, of a run of an evaluation. */
 export function EvaluatedComparison({ cohort, run, id }: Record<"cohort" | "run" | "id", string>) {
   const compared = useQuery(comparedContext(cohort, run, id));
-  const diff = compared.data?.diff;
   return (
     <>
       <PageHead
         tab="Compare"
-        title={diff ? changeOf(diff) : "Recorded against this change"}
+        title={compared.data ? titleOf(compared.data) : "Recorded against this change"}
         subtitle={
           <>
             <Link href={hrefOf(cohort, run)} className={css.back}>
@@ -46,6 +56,12 @@ export function EvaluatedComparison({ cohort, run, id }: Record<"cohort" | "run"
   );
 }
 
+function titleOf({ context: { status }, diff }: Compared): string {
+  if (diff) return changeOf(diff);
+  if (status === "failed") return "It fails with this change";
+  return status === "skipped" ? "It cannot be assembled again" : "Recorded against this change";
+}
+
 /** The tokens of both sides, and the declarations that caused the difference. */
 function Why({ compared: { context, diff } }: { compared: Compared }) {
   const causes = causesOf(context);
@@ -64,15 +80,16 @@ function Why({ compared: { context, diff } }: { compared: Compared }) {
 
 function Both({ compared }: { compared: Compared }) {
   const { context, before, after, diff, withheld } = compared;
+  if (context.status === "failed" || context.status === "skipped")
+    return <NotAssembled compared={compared} />;
   if (!before || !after || !diff) {
-    const why = [withheld, context.error].find((text) => text !== "");
     return (
       <Card>
         <Empty
-          title={withheld ? "Both sides are withheld" : `This context is ${context.status}`}
+          title={withheld ? "Both sides are withheld" : "Nothing differs"}
           action={<Link href={`/records/${context.context_id}`}>Open its record</Link>}
         >
-          <UserText>{why ?? "Both codes give the same context."}</UserText>
+          <UserText>{withheld || "Both codes give the same context."}</UserText>
         </Empty>
       </Card>
     );
@@ -102,5 +119,26 @@ function Both({ compared }: { compared: Compared }) {
       ))}
       <SideBySide diff={diff} one={before} two={after} />
     </>
+  );
+}
+
+/** The error of a context that has no other side. */
+function NotAssembled({ compared: { context } }: { compared: Compared }) {
+  return (
+    <div className={css.cards}>
+      <Card title={context.status === "failed" ? "The error" : "Why it was skipped"}>
+        <p className={css.error}>
+          <StateWord state={context.status === "failed" ? "failed" : "unknown"}>
+            <UserText mono>{context.error}</UserText>
+          </StateWord>
+        </p>
+        <p>
+          <Link href={`/records/${context.context_id}`} className={css.back}>
+            What was recorded
+          </Link>{" "}
+          of <UserText>{context.name}</UserText>, <Time at={context.created_at} show="exact" />
+        </p>
+      </Card>
+    </div>
   );
 }

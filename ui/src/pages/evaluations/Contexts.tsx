@@ -41,24 +41,25 @@ function chosen<T extends string>(
   return options.find(([value]) => value === params.get(name))?.[0];
 }
 
-/** Return the filters that an address has. */
-export function filtersOf(params: URLSearchParams): Filters {
+/** Return the filters that an address has; without a status, the first one that occurs. */
+export function filtersOf(params: URLSearchParams, summary: Report["summary"]): Filters {
   const kind = chosen(params, "kind", KINDS);
   const fidelity = chosen(params, "fidelity", FIDELITIES);
   const cause = params.get("cause");
+  const [occurring] = STATUSES.find(([status]) => summary[status] > 0) ?? ["changed"];
   return {
-    status: chosen(params, "status", STATUSES) ?? "changed",
+    status: chosen(params, "status", STATUSES) ?? occurring,
     ...(kind && { kind }),
     ...(cause && { cause }),
     ...(fidelity && { fidelity }),
   };
 }
 
-/** The contexts of a run, filtered; one that changed opens as a comparison of both sides. */
+/** The contexts of a run, filtered; one that is not identical opens with both sides, or why not. */
 export function Contexts({ cohort, report }: { cohort: string; report: Report }) {
   const [params] = useSearchParams();
-  const filters = filtersOf(params);
   const { run, summary } = report;
+  const filters = filtersOf(params, summary);
   const contexts = useContexts(cohort, run.run_id, filters, summary.contexts);
   return (
     <Card
@@ -107,7 +108,7 @@ function FilterBar({ filters, report }: { filters: Filters; report: Report }) {
         label="Status"
         value={filters.status}
         onChange={(value) => change("status", value)}
-        options={STATUSES}
+        options={STATUSES.map(([status, text]) => [status, counted(text, report.summary[status])])}
       />
       <Choice
         label="Difference"
@@ -148,7 +149,7 @@ function Table({ cohort, run, rows }: TableProps) {
   if (rows.length === 0) return <p className={css.none}>No context matches.</p>;
   const hasError = rows.some(({ error }) => error);
   const hrefFor = ({ context_id, status }: Evaluated) =>
-    status === "changed" ? hrefOf(cohort, run, context_id) : `/records/${context_id}`;
+    status === "identical" ? `/records/${context_id}` : hrefOf(cohort, run, context_id);
   const columns: Column<Evaluated>[] = [
     {
       head: "Context",

@@ -206,7 +206,12 @@ function Declarations({ report: { run, summary } }: { report: Report }) {
                       type="button"
                       className={css.link}
                       aria-label={`${count(caused(row))}: show the contexts that ${label} changed`}
-                      onClick={() => setParams({ cause: label })}
+                      onClick={() =>
+                        setParams({
+                          cause: label,
+                          status: summary.changed > 0 ? "changed" : "failed",
+                        })
+                      }
                     >
                       {count(caused(row))}
                     </button>

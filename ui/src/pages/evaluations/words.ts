@@ -65,10 +65,10 @@ export function commandOf(run: {
   return [run.file, ...texts].join(" ");
 }
 
-/** Return the declarations that caused the difference of a context: `feature churn_risk`. */
+/** Return the declarations that caused a difference or failure: `feature churn_risk`. */
 export function causesOf({ causes, status }: Evaluated): readonly string[] {
-  if (status !== "changed") return [];
-  return causes.length === 0 ? ["unexplained"] : causes.map(({ kind, name }) => `${kind} ${name}`);
+  const labels = causes.map(({ kind, name }) => `${kind} ${name}`);
+  return labels.length === 0 && status === "changed" ? ["unexplained"] : labels;
 }
 
 /** Return the address of a run, or of both sides of one of its contexts. */
