@@ -63,7 +63,9 @@ describe("numbers", () => {
     expect([0.9344, 0.99999, 1, 0].map(percent)).toEqual(["93.4 %", "99.9 %", "100 %", "0 %"]);
   });
   it("gives prices in cents", () => {
-    expect([1_400_000, 1_200_000_000].map(money)).toEqual(["0.14 ¢", "$ 1.20"]);
+    expect(money(1_400_000)).toBe("0.14 ¢");
+    expect(money(1_200_000_000)).toBe("$ 1.20");
+    expect(money(980_000_000, 1_200_000_000)).toBe("$ 0.98");
   });
   it("leaves out the middle of an id", () => {
     expect(shortened("01a1e043-865e-71c3-878d-c07f111c18a9")).toBe("01a1e043…1c18a9");

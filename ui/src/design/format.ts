@@ -96,10 +96,10 @@ export function wallTime(iso: string): string {
   return `${text} ${zone === "Z" || zone === "" ? "UTC" : zone}`;
 }
 
-/** Return a price: `0.14 ¢`, `$ 1.20`. */
-export function money(nanoUsd: number): string {
+/** Return a price: `0.14 ¢`, `$ 1.20`; in the unit of the largest of those that it stands with. */
+export function money(nanoUsd: number, largest = nanoUsd): string {
   const cents = nanoUsd / 10_000_000;
-  if (cents >= 100) return `$ ${(cents / 100).toFixed(2)}`;
+  if (largest >= 1_000_000_000) return `$ ${(cents / 100).toFixed(2)}`;
   return `${short(cents)} ¢`;
 }
 

@@ -70,8 +70,7 @@ function Why({ compared: { context, diff } }: { compared: Compared }) {
       {diff && ` · ${explanation(diff.tokens_before, diff.tokens_after)}`}
       {causes.length > 0 && (
         <>
-          {" "}
-          Caused by <UserText>{listed(causes)}</UserText>.
+          {" · caused by "} <UserText>{listed(causes)}</UserText>
         </>
       )}
     </>

@@ -65,7 +65,7 @@ export function Contexts({ cohort, report }: { cohort: string; report: Report })
     <Card
       flush
       title="Contexts"
-      aside={plural(summary[filters.status], `${filters.status} context`)}
+      aside={`${matched(contexts, filters, summary)} of ${plural(summary.contexts, "context")}`}
     >
       <FilterBar filters={filters} report={report} />
       <Loaded query={contexts}>
@@ -88,6 +88,17 @@ export function Contexts({ cohort, report }: { cohort: string; report: Report })
       </Loaded>
     </Card>
   );
+}
+
+/** Return how many contexts match: the summary counts statuses, and the pages all other filters. */
+function matched(
+  { data, hasNextPage }: ReturnType<typeof useContexts>,
+  { status, ...others }: Filters,
+  summary: Report["summary"],
+): string {
+  if (Object.keys(others).length === 0) return count(summary[status]);
+  const read = data?.pages.reduce((sum, { contexts }) => sum + contexts.length, 0) ?? 0;
+  return hasNextPage ? `more than ${count(read)}` : count(read);
 }
 
 function FilterBar({ filters, report }: { filters: Filters; report: Report }) {
@@ -211,7 +222,13 @@ function Difference({ context: { kinds, gained, lost, cut, values } }: { context
   return (
     <span className={css.tags} title={values.join(", ") || undefined}>
       {kinds.map((kind) => (
-        <Tag key={kind}>{counts[kind] ? `${count(counts[kind])} ${kind}` : kind}</Tag>
+        <Tag key={kind}>
+          {kind === "values"
+            ? plural(values.length, "value")
+            : counts[kind]
+              ? `${count(counts[kind])} ${kind}`
+              : kind}
+        </Tag>
       ))}
     </span>
   );

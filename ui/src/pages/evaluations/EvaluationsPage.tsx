@@ -1,4 +1,5 @@
 import { useQuery } from "@tanstack/react-query";
+import { Fragment } from "react";
 import { Link, useLocation } from "wouter";
 
 import type { Schema } from "~/api/client";
@@ -135,11 +136,33 @@ function Chosen({ cohort: { contexts, chosen, created_at } }: { cohort: Cohort }
     <span className={css.chosen}>
       {plural(contexts ?? 0, "context")}
       {options.length > 0 && (
-        <UserText>{options.map(([name, value]) => `${name} ${inline(value)}`).join(", ")}</UserText>
+        <span>
+          {options.map(([name, value], index) => (
+            <Fragment key={name}>
+              {index > 0 && ", "}
+              <Option name={name} value={value} />
+            </Fragment>
+          ))}
+        </span>
       )}
       <span>
         frozen <Time at={created_at} />
       </span>
     </span>
   );
+}
+
+/** The ends of the span of time that contexts were chosen from, as they are named elsewhere. */
+const TIMES: Readonly<Record<string, string>> = { start: "since", end: "until" };
+
+function Option({ name, value }: { name: string; value: unknown }) {
+  const time = TIMES[name];
+  if (time !== undefined && typeof value === "string") {
+    return (
+      <>
+        {time} <Time at={value} show="exact" />
+      </>
+    );
+  }
+  return <UserText>{`${name.replaceAll("_", " ")} ${inline(value)}`}</UserText>;
 }

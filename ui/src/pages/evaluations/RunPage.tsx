@@ -16,12 +16,12 @@ import {
   Time,
   UserText,
 } from "~/design";
-import { count, plural, shortened } from "~/design/format";
+import { count, money, plural, shortened } from "~/design/format";
 
 import { Contexts } from "./Contexts";
 import css from "./Evaluations.module.css";
 import { isRunning, reportOf, type Report } from "./queries";
-import { commandOf, fidelityOf, growth, hrefOf, priceOf, titleOf } from "./words";
+import { commandOf, fidelityOf, growth, hrefOf, pricesIn, titleOf } from "./words";
 
 /** What a run found: which contexts change, what caused it, and whether the gates hold. */
 export default function RunPage() {
@@ -110,9 +110,11 @@ function NumberTile({ name, value, note }: NumberProps) {
   );
 }
 
-/** The counts of the run, each with its fidelity, and what tokens and prices become. */
+/** The counts of the run, each with its fidelity, and what tokens and the price become. */
 function Numbers({ report: { summary } }: { report: Report }) {
-  const { tokens_before, tokens_after } = summary;
+  const { tokens_before, tokens_after, cost_before, cost_after } = summary;
+  const largest = Math.max(cost_before, cost_after);
+  const price = (nanoUsd: number) => money(nanoUsd, largest);
   return (
     <div className={css.numbers}>
       {(["identical", "changed", "failed", "skipped"] as const).map((status) => (
@@ -124,26 +126,40 @@ function Numbers({ report: { summary } }: { report: Report }) {
         />
       ))}
       <NumberTile
-        name="Tokens p50"
+        name="Tokens, median"
         value={count(tokens_after.p50)}
         note={
           <>
             {growth(tokens_before.p50, tokens_after.p50)}
             <br />
-            p95 {growth(tokens_before.p95, tokens_after.p95)}
+            p95 {count(tokens_after.p95)}, {growth(tokens_before.p95, tokens_after.p95)}
           </>
         }
       />
       <NumberTile
-        name="New refusals"
-        value={count(summary.new_refusals)}
+        name="Price"
+        value={summary.priced === 0 ? <Dim>—</Dim> : price(cost_after)}
         note={
-          <>
-            {plural(summary.lost_required, "required item")} lost
-            <br />
-            price {priceOf(summary)}
-          </>
+          summary.priced === 0 ? (
+            "no context has a known price"
+          ) : (
+            <>
+              {growth(cost_before, cost_after, price)}
+              <br />
+              of {plural(summary.priced, "context")}
+            </>
+          )
         }
+      />
+      <NumberTile
+        name="Refused now"
+        value={count(summary.new_refusals)}
+        note={fidelityOf("new_refusals", summary.new_refusals, summary)}
+      />
+      <NumberTile
+        name="Lost a required item"
+        value={count(summary.lost_required)}
+        note={fidelityOf("lost_required", summary.lost_required, summary)}
       />
     </div>
   );
@@ -268,8 +284,8 @@ function Gates({ report: { run, gates } }: { report: Report }) {
                 </div>
               ),
             },
-            { head: "Limit", number: true, cell: ({ limit }) => limit },
-            { head: "Found", number: true, cell: ({ value }) => value },
+            { head: "Limit", number: true, cell: ({ limit }) => pricesIn(limit) },
+            { head: "Found", number: true, cell: ({ value }) => pricesIn(value) },
             {
               head: "Result",
               whole: true,

@@ -1,7 +1,7 @@
 import { expect, it } from "vitest";
 
 import type { Report } from "./queries";
-import { commandOf, fidelityOf, growth, hrefOf, titleOf } from "./words";
+import { commandOf, fidelityOf, growth, hrefOf, pricesIn, titleOf } from "./words";
 
 const SPREAD = { p50: 60, p95: 72, total: 240 };
 const REPORT: Report = {
@@ -63,9 +63,9 @@ it("shows the fidelity next to each number and averages nothing away", () => {
 });
 
 it("writes growth, options and addresses", () => {
-  expect(growth(100, 105)).toBe("100 → 105 (+5 %)");
-  expect(growth(100, 100)).toBe("100");
-  expect(growth(0, 5)).toBe("0 → 5");
+  expect(growth(100, 105)).toBe("before 100 (+5 %)");
+  expect(growth(100, 100)).toBe("as before");
+  expect(growth(0, 5)).toBe("before 0");
   const options = { max_tokens: 60, index: ["help@3", "faq@1"], model: null };
   expect(commandOf({ file: "app.py", options })).toBe(
     "app.py --max-tokens 60 --index help@3 --index faq@1",
@@ -73,4 +73,10 @@ it("writes growth, options and addresses", () => {
   expect(commandOf({ file: "app.py", options: {} })).toBe("app.py");
   expect(hrefOf("a b", "5f")).toBe("/evaluations/a%20b/5f");
   expect(hrefOf("a", "5f", "01")).toBe("/compare?cohort=a&run=5f&context=01");
+});
+
+it("writes the prices of gates as elsewhere, both sides in one unit", () => {
+  expect(pricesIn("0.001350 USD → 0.002000 USD")).toBe("0.14 ¢ → 0.2 ¢");
+  expect(pricesIn("0.980000 USD → 1,001.05 USD")).toBe("$ 0.98 → $ 1001.05");
+  expect(pricesIn("7 of 20 (35.0%)")).toBe("7 of 20 (35.0%)");
 });

@@ -38,17 +38,25 @@ export function fidelityOf(name: string, number: number, summary: Summary): stri
   return approximate === number ? "all approximate" : `${count(approximate)} approximate`;
 }
 
-/** Return a number before and after, and the growth: `62 → 65 (+4.8 %)`. */
+/** Return by how much a number that stands nearby has grown: `before 62 (+4.8 %)`, `as before`. */
 export function growth(before: number, after: number, shown = count): string {
-  if (before === after) return shown(after);
+  if (before === after) return "as before";
   const share =
     before === 0 ? "" : ` (${after > before ? "+" : "−"}${percent(Math.abs(after / before - 1))})`;
-  return `${shown(before)} → ${shown(after)}${share}`;
+  return `before ${shown(before)}${share}`;
 }
 
-/** Return the price of all contexts before and after. */
-export function priceOf({ cost_before, cost_after }: Summary): string {
-  return growth(cost_before, cost_after, money);
+/** Return the text of a gate with its amounts of USD as prices are written elsewhere. */
+export function pricesIn(text: string): string {
+  const amounts = [...text.matchAll(USD)].map(([, amount]) => nanoUsd(amount));
+  const largest = Math.max(0, ...amounts);
+  return text.replace(USD, (_, amount: string) => money(nanoUsd(amount), largest));
+}
+
+const USD = /([\d,]+(?:\.\d+)?) USD/g;
+
+function nanoUsd(amount = "0"): number {
+  return Number(amount.replaceAll(",", "")) * 1e9;
 }
 
 /** Return the features file of a run and its options as they are typed: `app.py --max-tokens 60`. */
