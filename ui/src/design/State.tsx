@@ -43,6 +43,15 @@ export function StateWord({ state, children }: { state: State; children: ReactNo
   );
 }
 
+/** A sentence in the colour of its state, broken into lines where it must be. */
+export function StateText({ state, children }: { state: State; children: ReactNode }) {
+  return (
+    <span className={css.text} data-state={state}>
+      <StateIcon state={state} size={13} /> {children}
+    </span>
+  );
+}
+
 /** A neutral label, for example an environment or a kind. */
 export function Tag({ children }: { children: ReactNode }) {
   return <span className={css.tag}>{children}</span>;

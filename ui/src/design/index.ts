@@ -18,7 +18,7 @@ export { Empty, ErrorPanel, explained } from "./Notice";
 export { PageHead } from "./PageHead";
 export { Skeleton } from "./Skeleton";
 export { sourceColor, type Source } from "./sources";
-export { StateBadge, StateIcon, StateWord, stateOfAge, Tag, type State } from "./State";
+export { StateBadge, StateIcon, StateText, StateWord, stateOfAge, Tag, type State } from "./State";
 export { Amount, Dim, Mono, Unit, UserText } from "./Text";
 export { Time, useNow } from "./Time";
 export { Views } from "./Views";

@@ -10,7 +10,7 @@ import {
   PageHead,
   Skeleton,
   StateBadge,
-  StateWord,
+  StateText,
   Time,
   UserText,
 } from "~/design";
@@ -127,9 +127,9 @@ function NotAssembled({ compared: { context } }: { compared: Compared }) {
     <div className={css.cards}>
       <Card title={context.status === "failed" ? "The error" : "Why it was skipped"}>
         <p className={css.error}>
-          <StateWord state={context.status === "failed" ? "failed" : "unknown"}>
+          <StateText state={context.status === "failed" ? "failed" : "unknown"}>
             <UserText mono>{context.error}</UserText>
-          </StateWord>
+          </StateText>
         </p>
         <p>
           <Link href={`/records/${context.context_id}`} className={css.back}>

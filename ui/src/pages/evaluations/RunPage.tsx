@@ -11,6 +11,7 @@ import {
   Mono,
   PageHead,
   Skeleton,
+  StateText,
   StateWord,
   Tag,
   Time,
@@ -202,9 +203,9 @@ function Declarations({ report: { run, summary } }: { report: Report }) {
                   </span>
                   {location && <span className={css.detail}>{location}</span>}
                   {problem && (
-                    <StateWord state="ageing">
+                    <StateText state="ageing">
                       <UserText>{problem}</UserText>
-                    </StateWord>
+                    </StateText>
                   )}
                 </div>
               ),
