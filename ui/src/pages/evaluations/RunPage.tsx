@@ -19,6 +19,7 @@ import {
 } from "~/design";
 import { count, money, plural, shortened } from "~/design/format";
 
+import { Answers } from "./Answers";
 import { Contexts } from "./Contexts";
 import css from "./Evaluations.module.css";
 import { isRunning, reportOf, type Report } from "./queries";
@@ -53,6 +54,7 @@ export default function RunPage() {
               <Declarations report={data} />
               <Gates report={data} />
             </div>
+            <Answers report={data} />
             <Reasons reasons={data.summary.reasons} />
             <Contexts cohort={cohort} report={data} />
           </div>

@@ -1,7 +1,16 @@
 import { expect, it } from "vitest";
 
 import type { Report } from "./queries";
-import { commandOf, fidelityOf, growth, hrefOf, pricesIn, titleOf } from "./words";
+import {
+  chanceOf,
+  commandOf,
+  meaningOf,
+  fidelityOf,
+  growth,
+  hrefOf,
+  pricesIn,
+  titleOf,
+} from "./words";
 
 const SPREAD = { p50: 60, p95: 72, total: 240 };
 const REPORT: Report = {
@@ -79,4 +88,11 @@ it("writes the prices of gates as elsewhere, both sides in one unit", () => {
   expect(pricesIn("0.001350 USD → 0.002000 USD")).toBe("0.14 ¢ → 0.2 ¢");
   expect(pricesIn("0.980000 USD → 1,001.05 USD")).toBe("$ 0.98 → $ 1001.05");
   expect(pricesIn("7 of 20 (35.0%)")).toBe("7 of 20 (35.0%)");
+});
+
+it("says whether a score moved, and whether that may be chance", () => {
+  expect([0.5, 0.0312, 0.00005].map(chanceOf)).toEqual(["0.5", "0.031", "< 0.001"]);
+  expect(meaningOf({ before: 1, after: 0.5, p_value: 0.01 })).toBe("lower");
+  expect(meaningOf({ before: 1, after: 2, p_value: 0.5 })).toBe("higher, which may be chance");
+  expect(meaningOf({ before: 1, after: 1, p_value: 1 })).toBe("the same");
 });

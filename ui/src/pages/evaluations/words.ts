@@ -46,6 +46,18 @@ export function growth(before: number, after: number, shown = count): string {
   return `before ${shown(before)}${share}`;
 }
 
+/** Return the probability that chance explains a difference: `0.03`, `< 0.001`. */
+export function chanceOf(probability: number): string {
+  return probability < 0.001 ? "< 0.001" : String(Number(probability.toFixed(3)));
+}
+
+/** Say whether the mean of a score moved, and whether that may be chance. */
+export function meaningOf(score: { before: number; after: number; p_value: number }): string {
+  if (score.before === score.after) return "the same";
+  const direction = score.after > score.before ? "higher" : "lower";
+  return score.p_value < 0.05 ? direction : `${direction}, which may be chance`;
+}
+
 /** Return the text of a gate with its amounts of USD as prices are written elsewhere. */
 export function pricesIn(text: string): string {
   const amounts = [...text.matchAll(USD)].map(([, amount]) => nanoUsd(amount));
