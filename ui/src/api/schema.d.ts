@@ -3018,6 +3018,8 @@ export interface components {
             created_at: string;
             /** @default 0 */
             cut: number;
+            /** @default [] */
+            dead_letters: string[];
             /** @default  */
             error: string;
             /**
@@ -3118,6 +3120,10 @@ export interface components {
             contexts: number;
             cost_after: number;
             cost_before: number;
+            /** @default {} */
+            dead_letters: {
+                [key: string]: number;
+            };
             failed: number;
             fidelity: {
                 [key: string]: number;
