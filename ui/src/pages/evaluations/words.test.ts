@@ -39,6 +39,7 @@ const REPORT: Report = {
     reasons: {},
     kinds: {},
     causes: {},
+    dead_letters: {},
     tokens_before: SPREAD,
     tokens_after: SPREAD,
     cost_before: 0,
