@@ -14,21 +14,24 @@ from uuid import uuid4
 import asyncpg
 
 from bench.case import Effort
-from bench.floors import Measuring, Rate, calls_per_second, database, micros
+from bench.floors import Measuring, Rate, calls_per_second, micros
 from bench.paragraphs import paragraphs
+from bench.tables import database, insert
 
 CORE = b"c" * 6_500  # as long as our own, whose texts are twice in the disclosures
 COMMITMENTS = 20
 KEYS = 6
 TOKEN_BYTES = 4
 
-ADD_RECORD = """
-    INSERT INTO records
-        (context_id, record_hash, content_hash, name, created_at, freshness_status, core,
-         disclosures, assembly_us, tokens, items_dropped, is_signed, is_redacted, redactions, keys)
-    VALUES (?, ?, ?, 'support', ?, 'guaranteed', ?, ?, 1, 1, 0, 0, 0, '[]', '[]')
-"""
-ADD_KEY = "INSERT INTO waiting_keys (key, created_at, context_id) VALUES (?, ?, ?)"
+ADD_RECORD = insert(
+    "records",
+    *("context_id", "record_hash", "content_hash", "created_at", "core", "disclosures"),
+    name="'support'",
+    freshness_status="'guaranteed'",
+    redactions="'[]'",
+    keys="'[]'",
+)
+ADD_KEY = insert("waiting_keys", "key", "created_at", "context_id")
 
 Row = tuple[str, str, str, int, bytes, bytes]
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import uvicorn
 
-from bench.floors import READ_STATE, database, fill_states
+from bench.floors import READ_STATE, fill_states
 from bench.load import IDS
+from bench.tables import database
 
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bench.case import Effort, Figure
-from bench.process import ROOT
+from bench.tables import database, insert
 
 BATCH = 100
 ENTITIES = 1_000
@@ -19,29 +19,28 @@ PARTITIONS = 16
 NAMES = [f"f{n}" for n in range(10)]
 
 # Our own tables, so that what a row costs is the same on both sides.
-TABLES = ROOT / "src" / "headwater" / "backends" / "sqlite" / "schema.sql"
-START_CURSOR = "INSERT INTO cursors (consumer_group, partition) VALUES ('floor', ?)"
-
-ADD_EVENT = """
-    INSERT INTO events
-        (partition, event_id, event_type, entity_id, timestamp, received_at, payload)
-    VALUES (?, ?, 'purchase', ?, ?, ?, ?)
-"""
+START_CURSOR = insert("cursors", "partition", consumer_group="'floor'")
+ADD_EVENT = insert(
+    "events",
+    *("partition", "event_id", "entity_id", "timestamp", "received_at", "payload"),
+    event_type="'purchase'",
+)
 NEXT_BATCH = """
     SELECT seq, event_id, entity_id, timestamp, payload FROM events
     WHERE partition = ? AND seq > ? ORDER BY seq LIMIT ?
 """
 READ_STATE = "SELECT state FROM entities WHERE entity = 'User' AND entity_id = ?"
 READ_STATES = "SELECT entity_id, state FROM entities WHERE entity = 'User' AND entity_id IN ({})"
-WRITE_STATE = """
-    INSERT INTO entities (entity, entity_id, partition, version, state)
-    VALUES ('User', ?, ?, 1, ?)
+WRITE_STATE = f"""
+    {insert("entities", "entity_id", "partition", "state", entity="'User'", version="1")}
     ON CONFLICT (entity, entity_id) DO UPDATE SET state = excluded.state, version = version + 1
 """
-ADD_HISTORY = """
-    INSERT INTO history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
-    VALUES (?, 'User', ?, 'float', ?, ?, ?, ?)
-"""
+ADD_HISTORY = insert(
+    "history",
+    *("feature", "entity_id", "value", "as_of", "written_at", "cause"),
+    entity="'User'",
+    kind="'float'",
+)
 MOVE_CURSOR = """
     UPDATE cursors SET seq = ? WHERE consumer_group = 'floor' AND partition = ? AND seq = ?
 """
@@ -52,18 +51,6 @@ Measuring = Callable[[str, Effort], AbstractContextManager[Callable[[], float | 
 
 encode = msgspec.json.encode
 decode = msgspec.json.decode
-
-
-def database(path: Path) -> sqlite3.Connection:
-    """Create a SQLite file with durable commits."""
-    opened = sqlite3.connect(path, isolation_level=None)
-    opened.execute("PRAGMA journal_mode = WAL")
-    opened.execute("PRAGMA synchronous = FULL")
-    opened.execute("PRAGMA cache_size = -65536")
-    opened.execute("PRAGMA mmap_size = 1073741824")
-    opened.executescript(TABLES.read_text())
-    opened.executemany(START_CURSOR, [(partition,) for partition in range(PARTITIONS)])
-    return opened
 
 
 def micros() -> int:
@@ -137,6 +124,7 @@ def worker_two(home: str, effort: Effort) -> Iterator[Rate]:
 @contextmanager
 def _working(home: str, effort: Effort, names: list[str]) -> Iterator[Rate]:
     with closing(database(Path(home) / "floor.db")) as db:
+        db.executemany(START_CURSOR, [(partition,) for partition in range(PARTITIONS)])
 
         def rate() -> float:
             db.execute("BEGIN IMMEDIATE")

@@ -10,26 +10,34 @@ from pathlib import Path
 
 from bench import chunks
 from bench.case import Effort
-from bench.floors import Measuring, Rate, database, encode, micros
+from bench.floors import Measuring, Rate, encode, micros
 from bench.paragraphs import paragraphs
 from bench.searches import documents_of
+from bench.tables import database, insert
 from headwater.retrieval.analysis import terms
 from headwater.retrieval.chunking import split
 
 BATCH = 44  # documents in one of our transactions, about
 CHUNK_TOKENS, OVERLAP = 400, 40
 
-_ADD_DOCUMENT = """
-INSERT INTO documents (index_id, document, version, metadata_id, indexed_at, cause, text)
-VALUES (1, ?, 1, ?, ?, 'load', ?)
-"""
-_ADD_METADATA = "INSERT INTO document_metadata (metadata) VALUES (?)"
-_ADD_VALUE = "INSERT INTO metadata_values VALUES (1, ?, ?, ?, ?, 0)"
-_ADD_CHUNK = """
-INSERT INTO chunks (id, valid_from, length, metadata_id, document_id) VALUES (?, ?, ?, ?, ?)
-"""
-_ADD_CONTENT = "INSERT INTO chunk_contents VALUES (?, ?, ?, 1, ?, ?, ?, ?)"
-_ADD_EMBEDDING = "INSERT INTO chunk_embeddings VALUES (?, ?)"
+_ADD_DOCUMENT = insert(
+    "documents",
+    *("document", "metadata_id", "indexed_at", "as_of", "text"),
+    index_id="1",
+    version="1",
+    cause="'load'",
+)
+_ADD_METADATA = insert("document_metadata", "metadata")
+_ADD_VALUE = insert(
+    "metadata_values", "field", "kind", "value", "metadata_id", index_id="1", is_element="0"
+)
+_ADD_CHUNK = insert("chunks", "id", "valid_from", "length", "metadata_id", "document_id")
+_ADD_CONTENT = insert(
+    "chunk_contents",
+    *("id", "chunk_id", "position", "indexed_at", "content_hash", "text", "terms"),
+    version="1",
+)
+_ADD_EMBEDDING = insert("chunk_embeddings", "id", "embedding")
 _ADD_TERMS = "INSERT INTO chunk_terms (rowid, terms) VALUES (?, ?)"
 
 PlainDocument = tuple[str, str, dict[str, object]]
@@ -56,7 +64,7 @@ class Rows:
             (field, type(value).__name__, value, metadata_id) for field, value in metadata.items()
         ]
         db.executemany(_ADD_VALUE, values)
-        document_id = db.execute(_ADD_DOCUMENT, (name, metadata_id, now, text)).lastrowid
+        document_id = db.execute(_ADD_DOCUMENT, (name, metadata_id, now, now, text)).lastrowid
         pieces = [
             (next(self._ids), position, piece, terms(piece))
             for position, piece in enumerate(split(text, CHUNK_TOKENS, OVERLAP))
