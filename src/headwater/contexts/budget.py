@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -140,13 +140,13 @@ def fit(
         return _Filling(candidates, units, policy, tokenizer, budget, reserved, envelope)
 
     filling = filling_of(limit, whole)
-    if not required <= filling.kept:
+    if not required.isdisjoint(filling.dropped):
         filling = filling_of(limit, required)
     if filling.reserved > limit and policy.on_overflow == "error":
 
         def holds_required(budget: int) -> bool:
             shortened = filling_of(budget, whole)
-            return shortened.reserved <= budget and required <= shortened.kept
+            return shortened.reserved <= budget and required.isdisjoint(shortened.dropped)
 
         enough = min(filling.reserved, filling.everything)
         budgets = range(limit + 1, enough)
@@ -157,8 +157,8 @@ def fit(
             available=policy.max_tokens or 0,
             items={place: _tokens(candidates[place], tokenizer) for place in places},
         )
-    texts = [filling.emitted.get(place) for place in range(len(candidates))]
-    choices = tuple(filling.choice(place) for place in range(len(candidates)))
+    choices = filling.choices()
+    texts = [choice.emitted for choice in choices]
     overflow = filling.reserved > limit
     if envelope is not None:
         content = transcript(envelope.layout, texts, policy.separator)
@@ -235,24 +235,27 @@ class _Unit(NamedTuple):
     is_present: bool
     """False if all its texts are empty."""
 
+    def joined(self, other: _Unit) -> _Unit:
+        """Return both as one unit, which cannot be shortened."""
+        priority, required = max(self.priority, other.priority), self.required or other.required
+        is_present = self.is_present or other.is_present
+        places = self.places + other.places
+        return _Unit(places, priority, required, truncate=False, is_present=is_present)
+
 
 def _units(candidates: Sequence[Candidate]) -> list[_Unit]:
-    places: dict[tuple[bool, int], list[int]] = {}
+    """Return the units in the order of their first candidates."""
+    units: list[_Unit] = []
+    numbers: dict[int, int] = {}
     for place, item in enumerate(candidates):
-        key = (False, place) if item.group is None else (True, item.group)
-        places.setdefault(key, []).append(place)
-    return [_unit(candidates, tuple(unit)) for unit in places.values()]
-
-
-def _unit(candidates: Sequence[Candidate], places: tuple[int, ...]) -> _Unit:
-    items = [candidates[place] for place in places]
-    return _Unit(
-        places,
-        priority=max(item.priority for item in items),
-        required=any(item.required for item in items),
-        truncate=len(items) == 1 and items[0].truncate and items[0].fixed is None,
-        is_present=any(item.content for item in items),
-    )
+        truncate = item.truncate and item.fixed is None
+        unit = _Unit((place,), item.priority, item.required, truncate, item.content != "")
+        number = len(units) if item.group is None else numbers.setdefault(item.group, len(units))
+        if number == len(units):
+            units.append(unit)
+        else:
+            units[number] = units[number].joined(unit)
+    return units
 
 
 def added_tokens(texts: Sequence[str], separator: str, tokenizer: Tokenizer) -> list[int]:
@@ -264,7 +267,7 @@ def added_tokens(texts: Sequence[str], separator: str, tokenizer: Tokenizer) -> 
     for place, text in enumerate(texts):
         before = draft.tokens
         if text:
-            draft.fill(draft.slot((place,), (tokenizer.edges(text, separator),)))
+            draft.fill(draft.slot((place,), {place: tokenizer.edges(text, separator)}))
         added.append(draft.tokens - before)
     return added
 
@@ -278,7 +281,7 @@ def added_to_messages(
         draft = drafts.setdefault(number, _Draft(seams))
         before = draft.tokens
         if item.content and item.fixed is None:
-            draft.fill(draft.slot((place,), (tokenizer.edges(item.content, separator),)))
+            draft.fill(draft.slot((place,), {place: tokenizer.edges(item.content, separator)}))
         added.append(draft.tokens - before + (item.fixed or 0 if item.content else 0))
     return added
 
@@ -301,53 +304,43 @@ class _Filling:
         self._policy = policy
         self._tokenizer = tokenizer
         self._limit = limit
-        self._edges = [
-            tokenizer.edges(item.content if item.fixed is None else "", policy.separator)
-            for item in candidates
+        self._edges = {
+            place: tokenizer.edges(item.content if item.fixed is None else "", policy.separator)
+            for place, item in enumerate(candidates)
+        }
+        self._counts = [
+            self._edges[place].tokens if item.fixed is None else item.fixed
+            for place, item in enumerate(candidates)
         ]
-        self._unit_of = {place: n for n, unit in enumerate(units) for place in unit.places}
         self._draft: _Draft | _RequestDraft = _Draft(_Seams(policy.separator, tokenizer))
         if envelope is not None:
             self._draft = _RequestDraft(candidates, policy.separator, tokenizer, envelope)
-        self.emitted: dict[int, str] = {}
-        self.kept: set[int] = set()
-        """The units that are in the text, whole or shortened."""
-        self.tokens = self._draft.tokens
-        """The tokens of everything that is in the text."""
         self._needs: dict[int, int] = {}
+        """The tokens of the smallest text that would keep a unit, of those that do not fit."""
         self._first: int | None = None
-        for unit in sorted(reserved, key=lambda unit: units[unit].places):
-            self._keep(unit, self._slot(unit))
-        self.reserved = self._least = self._draft.tokens
+        self._shortened: str | None = None
+        """As much of the first unit that does not fit as fits."""
+        for unit in sorted(reserved):
+            self._draft.fill(self._draft.slot(units[unit].places, self._edges))
+        self.reserved = self._least = self.tokens = self._draft.tokens
+        """The tokens of everything that is in the text."""
         ranks = [
-            (not unit.required, -unit.priority, unit.places, n) for n, unit in enumerate(units)
+            (not unit.required, -unit.priority, number)
+            for number, unit in enumerate(units)
+            if unit.is_present and number not in reserved
         ]
-        for *_, number in sorted(ranks):
-            if number not in reserved and units[number].is_present:
-                self._offer(number)
+        for _, _, number in sorted(ranks):
+            self._offer(number)
         # All items together may have fewer tokens than some of them; then all are kept.
-        counts = sum(
-            edges.tokens if item.fixed is None else item.fixed
-            for item, edges in zip(candidates, self._edges, strict=True)
-        )
-        self.everything = sys.maxsize if policy.backfill else max(counts, self._draft.tokens)
-
-    def _slot(self, unit: int) -> Slot:
-        places = self._units[unit].places
-        return self._draft.slot(places, [self._edges[place] for place in places])
-
-    def _keep(self, unit: int, slot: Slot) -> None:
-        self.kept.add(unit)
-        for place in self._units[unit].places:
-            self.emitted[place] = self._candidates[place].content
-        self._draft.fill(slot)
-        self.tokens = slot.tokens
+        together = max(sum(self._counts), self._draft.tokens)
+        self.everything = sys.maxsize if policy.backfill else together
 
     def _offer(self, unit: int) -> None:
-        slot = self._slot(unit)
-        needed = max(slot.tokens, self._least)
+        slot = self._draft.slot(self._units[unit].places, self._edges)
+        needed = max(slot[0], self._least)
         if needed <= self._limit:
-            self._keep(unit, slot)
+            self._draft.fill(slot)
+            self.tokens = self._draft.tokens
             return
         self._needs[unit] = needed
         if self._first is None:
@@ -365,35 +358,46 @@ class _Filling:
         content, separator = self._candidates[place].content, self._policy.separator
         # The seams may cost fewer tokens than estimated, hence the two; or more, hence the loop.
         empty = self._tokenizer.edges("", separator)
-        remaining = self._limit - self._draft.slot(places, [empty]).tokens + 2
-        remaining = min(remaining, self._edges[place].tokens - 1)
+        remaining = self._limit - self._draft.slot(places, {place: empty})[0] + 2
+        remaining = min(remaining, self._counts[place] - 1)
         while remaining > 0 and (text := self._tokenizer.shorten(content, remaining)):
-            slot = self._draft.slot(places, [self._tokenizer.edges(text, separator)])
-            if slot.tokens <= self._limit:
-                self.emitted[place] = text
-                self.kept.add(unit)
-                self.tokens = slot.tokens
+            slot = self._draft.slot(places, {place: self._tokenizer.edges(text, separator)})
+            if slot[0] <= self._limit:
+                self._shortened, self.tokens = text, slot[0]
                 if self._policy.backfill:
                     self._draft.fill(slot)
                 return
-            remaining -= slot.tokens - self._limit
+            remaining -= slot[0] - self._limit
 
-    def choice(self, place: int) -> Choice:
-        """Return the decision about a candidate."""
-        item = self._candidates[place]
-        tokens = self._edges[place].tokens if item.fixed is None else item.fixed
-        unit = self._unit_of[place]
-        needed = self._needs.get(unit)
-        if needed is None:
-            reason: ChoiceReason = "required" if self._units[unit].required else "fits"
-            return Choice("kept", reason, item.content, tokens, tokens, 0)
+    @property
+    def dropped(self) -> Set[int]:
+        """The units of which nothing is in the text."""
+        return self._needs.keys() - (set() if self._shortened is None else {self._first})
+
+    def choices(self) -> tuple[Choice, ...]:
+        """Return the decision about each candidate."""
+        choices: dict[int, Choice] = {}
+        for number, unit in enumerate(self._units):
+            needed = self._needs.get(number)
+            for place in unit.places:
+                tokens = self._counts[place]
+                if needed is None:
+                    reason: ChoiceReason = "required" if unit.required else "fits"
+                    text = self._candidates[place].content
+                    choices[place] = Choice("kept", reason, text, tokens, tokens, 0)
+                else:
+                    choices[place] = self._unfitting(number, needed, tokens)
+        return tuple(map(choices.__getitem__, range(len(choices))))
+
+    def _unfitting(self, unit: int, needed: int, tokens: int) -> Choice:
+        """Return the decision about a candidate that does not fit as a whole."""
         budget = self._tokenizer.budget_for(min(needed, self.everything))
         short_by = budget - (self._policy.max_tokens or 0)
-        text = self.emitted.get(place)
-        if text is not None:
+        is_first = unit == self._first
+        if is_first and (text := self._shortened) is not None:
             emitted = self._tokenizer.count(text)
             return Choice("truncated", "shortened", text, tokens, emitted, short_by)
-        reason = "over_budget" if unit == self._first or self._policy.backfill else "outranked"
+        reason: ChoiceReason = "over_budget" if is_first or self._policy.backfill else "outranked"
         return Choice("dropped", reason, None, tokens, 0, short_by)
 
 
@@ -415,11 +419,8 @@ class _Seams(dict[tuple[str | None, str | None], int]):
         return before + self._separator + after
 
 
-class Slot(NamedTuple):
-    """Where a unit goes in a draft, and the number of tokens of the draft when it is filled."""
-
-    at: Any
-    tokens: int
+_Slot = tuple[int, Any]
+"""The tokens of a draft with a unit, and where the unit goes; not a class, to be made quickly."""
 
 
 class _Draft:
@@ -435,15 +436,27 @@ class _Draft:
         self._edges: list[Edges] = []
         self._seams = seams
 
-    def slot(self, places: Sequence[int], edges: Sequence[Edges]) -> Slot:
+    def slot(self, places: Sequence[int], edges: Mapping[int, Edges]) -> _Slot:
         """Return the slot of one item."""
-        at = bisect_left(self._places, places[0])
-        return Slot((at, places[0], edges[0]), self._tokens_with(at, edges[0]))
+        place, around, seams = places[0], self._edges, self._seams
+        item, at = edges[place], bisect_left(self._places, place)
+        before = after = None
+        if at:
+            side = around[at - 1]
+            before = side.right if side.breaks else self._before(at)
+        if at < len(around):
+            side = around[at]
+            after = side.left if side.breaks else self._after(at)
+        tokens = self.tokens - seams[before, after]
+        if item.breaks:
+            tokens += seams[before, item.left] + item.inner + seams[item.right, after]
+        else:
+            tokens += seams[seams.joined(before, item.left), after]
+        return tokens, (at, place, item)
 
-    def fill(self, slot: Slot) -> None:
+    def fill(self, slot: _Slot) -> None:
         """Put an item into its slot."""
-        at, place, edges = slot.at
-        self.tokens = slot.tokens
+        self.tokens, (at, place, edges) = slot
         self._places.insert(at, place)
         self._edges.insert(at, edges)
 
@@ -453,20 +466,6 @@ class _Draft:
         draft.tokens, draft._places = self.tokens, self._places.copy()
         draft._edges = self._edges.copy()
         return draft
-
-    def _tokens_with(self, at: int, edges: Edges) -> int:
-        around, seams = self._edges, self._seams
-        before = after = None
-        if at:
-            side = around[at - 1]
-            before = side.right if side.breaks else self._before(at)
-        if at < len(around):
-            side = around[at]
-            after = side.left if side.breaks else self._after(at)
-        others = self.tokens - seams[before, after]
-        if not edges.breaks:
-            return others + seams[seams.joined(before, edges.left), after]
-        return others + seams[before, edges.left] + edges.inner + seams[edges.right, after]
 
     def _before(self, at: int) -> str | None:
         """Return the text between an index and the last break before it."""
@@ -508,11 +507,11 @@ class _RequestDraft:
         self._seams = _Seams(separator, tokenizer)
         self._messages: dict[int, _Draft] = {}
 
-    def slot(self, places: Sequence[int], edges: Sequence[Edges]) -> Slot:
+    def slot(self, places: Sequence[int], edges: Mapping[int, Edges]) -> _Slot:
         """Return the slot of a unit: the drafts of its messages with it."""
         drafts: dict[int, _Draft] = {}
         tokens = self.tokens
-        for place, side in zip(places, edges, strict=True):
+        for place in places:
             number, item = self._numbers[place], self._candidates[place]
             if not item.content:
                 continue
@@ -525,15 +524,15 @@ class _RequestDraft:
                 tokens += item.fixed
             else:
                 before = draft.tokens
-                draft.fill(draft.slot((place,), (side,)))
+                draft.fill(draft.slot((place,), edges))
                 tokens += draft.tokens - before
-        return Slot(drafts, tokens)
+        return tokens, drafts
 
     def _draft(self, number: int) -> _Draft:
         draft = self._messages.get(number)
         return _Draft(self._seams) if draft is None else draft.copy()
 
-    def fill(self, slot: Slot) -> None:
+    def fill(self, slot: _Slot) -> None:
         """Add a unit."""
-        self._messages |= slot.at
-        self.tokens = slot.tokens
+        self.tokens, drafts = slot
+        self._messages |= drafts
