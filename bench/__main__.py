@@ -1,8 +1,8 @@
 """`python -m bench`: runs the cases and prints one table."""
 
 import argparse
-import json
 import sys
+from pathlib import Path
 
 from rich.console import Console
 
@@ -11,6 +11,7 @@ from bench.case import FULL, QUICK
 from bench.cases import CASES
 from bench.process import WORK
 
+RESULTS = WORK / "results.json"
 WIDTH = 150  # where the output is not a terminal
 
 
@@ -21,15 +22,21 @@ def main() -> int:
         sys.stderr.write(f"no case is named {given.only!r}; there are:\n")
         sys.stderr.writelines(f"  {case.name}\n" for case in CASES)
         return 2
+    console = Console(width=None if sys.stdout.isatty() else WIDTH)
+    if given.compare:
+        before, after = (report.decoded(file.read_bytes()) for file in (given.compare, RESULTS))
+        names = {case.name for case in chosen}
+        console.print(report.comparison(before, [each for each in after if each.case in names]))
+        return 0
     effort = QUICK if given.quick else FULL
     outcomes = [rounds.run(case, effort, with_peer=not given.no_peer) for case in chosen]
-    results = json.dumps([report.plain(outcome) for outcome in outcomes], indent=2)
+    results = report.encoded(outcomes)
     WORK.mkdir(exist_ok=True)
-    (WORK / "results.json").write_text(results + "\n")
+    RESULTS.write_bytes(results)
     if given.json:
-        sys.stdout.write(results + "\n")
+        sys.stdout.write(results.decode())
     else:
-        report.write(Console(width=None if sys.stdout.isatty() else WIDTH), outcomes)
+        report.write(console, outcomes)
     return int(given.strict and not all(outcome.met for outcome in outcomes))
 
 
@@ -41,6 +48,12 @@ def arguments() -> argparse.Namespace:
         "--no-peer", action="store_true", help="leave Fabra, Feast and LangChain out"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    parser.add_argument(
+        "--compare",
+        metavar="FILE",
+        type=Path,
+        help="measure nothing: print the last results beside those of FILE, a copy of results.json",
+    )
     parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
     return parser.parse_args()
 

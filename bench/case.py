@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Protocol
 
 
@@ -240,6 +241,15 @@ class Case:
 
 
 @dataclass(frozen=True)
+class Spread:
+    """How much a ratio varies: that of the medians, and the least and greatest of a round."""
+
+    median: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
 class Outcome:
     """A case after its rounds: the best figures, every round, and what went wrong."""
 
@@ -247,6 +257,14 @@ class Outcome:
     figures: Figures
     rounds: dict[str, list[float]]
     failures: dict[str, str]
+
+    def spread(self, other: str) -> Spread | None:
+        """Return the spread of our ratio to a contestant, measured in the same rounds."""
+        ours, others = self.rounds.get("ours"), self.rounds.get(other)
+        if not ours or not others or not {"ours", other}.isdisjoint(self.failures):
+            return None
+        ratios = [one / another for one, another in zip(ours, others, strict=True)]
+        return Spread(median(ours) / median(others), min(ratios), max(ratios))
 
     @property
     def met(self) -> bool:

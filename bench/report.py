@@ -1,12 +1,13 @@
-"""The results as a table and as JSON."""
+"""The results as a table and as JSON, and two of them side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import msgspec
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from bench.case import Figure, Outcome
+from bench.case import Figure, Outcome, Spread
 
 NOTHING = "-"
 _FORMATS = {"s": ".3f", "ms": ".2f", "nDCG@10": ".3f"}  # rates are whole numbers
@@ -27,8 +28,8 @@ def table(outcomes: Sequence[Outcome]) -> Table:
             _figure(figures.ours, case.unit),
             _figure(figures.floor, case.unit),
             _figure(figures.peer, case.unit) + (f"\n{case.peer_is}" if figures.peer else ""),
-            _times(figures.of_floor),
-            _times(figures.of_peer),
+            _times(figures.of_floor, outcome.spread("floor")),
+            _times(figures.of_peer, outcome.spread("peer")),
             case.floor_is,
             "\n".join(target.text for target in case.targets),
             outcome.verdict,
@@ -39,28 +40,78 @@ def table(outcomes: Sequence[Outcome]) -> Table:
 def write(console: Console, outcomes: Sequence[Outcome]) -> None:
     """Prints the table, and below it why a figure is missing."""
     console.print(table(outcomes))
+    console.print("÷: of the best rounds; below, of the medians and (least-greatest of one round)")
     for outcome in outcomes:
         for who, reason in outcome.failures.items():
             console.print(f"{outcome.case.name}, {who}: {reason}", markup=False, highlight=False)
 
 
-def plain(outcome: Outcome) -> dict[str, object]:
-    """An outcome as JSON-ready values."""
-    figures = outcome.figures
-    return {
-        "case": outcome.case.name,
-        "unit": outcome.case.unit,
-        "ours": figures.ours and vars(figures.ours),
-        "floor": figures.floor and vars(figures.floor),
-        "floor_is": outcome.case.floor_is,
-        "peer": figures.peer and vars(figures.peer),
-        "peer_is": outcome.case.peer_is,
-        "ours_to_floor": figures.of_floor,
-        "ours_to_peer": figures.of_peer,
-        "targets": {t.text: t.met(figures) for t in outcome.case.targets},
-        "rounds": outcome.rounds,
-        "failures": outcome.failures,
-    }
+class Result(msgspec.Struct, frozen=True):
+    """An outcome as it is written to a file."""
+
+    case: str
+    unit: str
+    ours: Figure | None
+    floor: Figure | None
+    floor_is: str
+    peer: Figure | None
+    peer_is: str
+    ours_to_floor: float | None
+    ours_to_peer: float | None
+    targets: Mapping[str, bool | None]
+    rounds: Mapping[str, list[float]]
+    failures: Mapping[str, str]
+    floor_spread: Spread | None = None
+    peer_spread: Spread | None = None
+
+
+def result(outcome: Outcome) -> Result:
+    case, figures = outcome.case, outcome.figures
+    return Result(
+        case=case.name,
+        unit=case.unit,
+        ours=figures.ours,
+        floor=figures.floor,
+        floor_is=case.floor_is,
+        peer=figures.peer,
+        peer_is=case.peer_is,
+        ours_to_floor=figures.of_floor,
+        ours_to_peer=figures.of_peer,
+        targets={target.text: target.met(figures) for target in case.targets},
+        rounds=outcome.rounds,
+        failures=outcome.failures,
+        floor_spread=outcome.spread("floor"),
+        peer_spread=outcome.spread("peer"),
+    )
+
+
+def encoded(outcomes: Sequence[Outcome]) -> bytes:
+    return msgspec.json.format(msgspec.json.encode([result(each) for each in outcomes])) + b"\n"
+
+
+def decoded(text: bytes) -> list[Result]:
+    return msgspec.json.decode(text, type=list[Result])
+
+
+def comparison(before: Sequence[Result], after: Sequence[Result]) -> Table:
+    """Two runs side by side: the rows that both have."""
+    shown = Table(box=box.SIMPLE, pad_edge=False)
+    shown.add_column("measure", no_wrap=True)
+    for heading in ("ours before", "after", "÷ floor before", "after", "÷ peer before", "after"):
+        shown.add_column(heading, justify="right")
+    earlier = {each.case: each for each in before}
+    for new in after:
+        if (old := earlier.get(new.case)) is not None:
+            shown.add_row(
+                f"{new.case}, {new.unit}",
+                _figure(old.ours, old.unit),
+                _figure(new.ours, new.unit),
+                _times(old.ours_to_floor, old.floor_spread),
+                _times(new.ours_to_floor, new.floor_spread),
+                _times(old.ours_to_peer, old.peer_spread),
+                _times(new.ours_to_peer, new.peer_spread),
+            )
+    return shown
 
 
 def _figure(figure: Figure | None, unit: str) -> str:
@@ -72,5 +123,8 @@ def _figure(figure: Figure | None, unit: str) -> str:
     return "\n".join([number, *(f"{key} {value:.2f}" for key, value in figure.detail.items())])
 
 
-def _times(ratio: float | None) -> str:
-    return NOTHING if ratio is None else f"{ratio:.2f}"
+def _times(ratio: float | None, spread: Spread | None) -> str:
+    if ratio is None:
+        return NOTHING
+    below = f"\n{spread.median:.2f} ({spread.low:.2f}-{spread.high:.2f})" if spread else ""
+    return f"{ratio:.2f}{below}"
