@@ -42,7 +42,7 @@ CASES = (
         floor_is="the same SQLite transactions",
         peer=fabra.worker,
         peer_is=fabra.NAME,
-        targets=(TimesFloor(0.4), TimesPeer(10)),
+        targets=(TimesFloor(0.5), TimesPeer(10)),
     ),
     Case(
         name="worker, 2 async features",
@@ -58,7 +58,7 @@ CASES = (
         ours=in_child("ours", "worker_async_and_sync"),
         floor=in_child("ours", "worker_two_async"),
         floor_is="ours with 2 async features",
-        targets=(TimesFloor(0.75),),
+        targets=(TimesFloor(0.8),),
     ),
     Case(
         name="worker, many entities",
@@ -132,7 +132,7 @@ CASES = (
         floor_is="bare ASGI on the same uvicorn",
         peer=fabra.http_read,
         peer_is=fabra.NAME,
-        targets=(TimesFloor(0.5),),
+        targets=(TimesFloor(0.65), TimesPeer(8)),
     ),
     Case(
         name="HTTP read of 100 values, 2 processes",
@@ -148,7 +148,7 @@ CASES = (
         ours=web.in_processes(2, web.ASSEMBLE, web.QUESTION),
         floor=web.in_processes(1, web.ASSEMBLE, web.QUESTION),
         floor_is="ours with 1 process",
-        targets=(TimesFloor(1.6),) if CORES >= 2 else (),
+        targets=(TimesFloor(1.7),) if CORES >= 2 else (),
     ),
     Case(
         name="redis worker",
@@ -158,7 +158,7 @@ CASES = (
         floor_is="same Valkey: a script to read, one to commit values and history",
         peer=fabra.worker,
         peer_is=fabra.NAME,
-        targets=(TimesFloor(0.7), TimesPeer(10)),
+        targets=(TimesFloor(0.75), TimesPeer(10)),
     ),
     Case(
         name="redis worker, 2 processes",
@@ -176,7 +176,7 @@ CASES = (
         floor_is="same Valkey: XADD, blocking XREAD, MSET",
         targets=(
             AtMostMilliseconds(3),
-            AtMostMilliseconds(15, "p99_ms"),
+            AtMostMilliseconds(4, "p99_ms"),
             AtMostTimesFloor(3),
             AtMostTimesFloor(3, "p99_ms"),
         ),
@@ -225,7 +225,7 @@ CASES = (
             floor_is=f"count, hash and {shared} in SQLite",
             peer=fabra.contexts(number),
             peer_is=fabra.NAME,
-            targets=(TimesFloor(0.4), TimesPeer(10)),
+            targets=(TimesFloor(0.5), TimesPeer(10)),
         )
         for clients, number, measure, shared in CLIENTS
     ),
@@ -238,7 +238,7 @@ CASES = (
             floor_is=f"count, hash and {shared} in the same Postgres",
             peer=fabra.contexts(number, on_servers=True),
             peer_is=fabra.NAME,
-            targets=(TimesFloor(0.4),),
+            targets=(TimesFloor(0.5),),
         )
         for clients, number, measure, shared in CLIENTS
     ),
@@ -262,7 +262,7 @@ CASES = (
         name="context: fit of 1,000 candidates",
         unit="s",
         ours=in_child("contexts", "fit"),
-        targets=(AtMostSeconds(0.005),),
+        targets=(AtMostSeconds(0.004),),
     ),
     Case(
         name="context: seal",
