@@ -1,0 +1,1 @@
+"""Counts of work: what one operation makes the process do."""

@@ -1,0 +1,43 @@
+"""`make check` refuses an operation that takes more steps than `dev/work/counts.toml` says."""
+
+import pytest
+
+from bench.production import new_store
+from dev.work.__main__ import differences, kept, measured, text_of
+
+COUNTS = {"read": {"calls": 100.0, "reads": 4.0}}
+
+
+def with_calls(number: float) -> dict[str, dict[str, float]]:
+    return {"read": {**COUNTS["read"], "calls": number}}
+
+
+def test_counts_that_chance_explains_are_accepted() -> None:
+    assert differences(COUNTS, with_calls(103)) == differences(COUNTS, with_calls(92)) == []
+
+
+def test_an_operation_with_more_steps_is_refused() -> None:
+    (line,) = differences(COUNTS, with_calls(110))
+    assert line.startswith("read: 110 calls instead of 100.0: take steps away, or python -m dev")
+
+
+def test_a_gain_has_to_be_kept() -> None:
+    (line,) = differences(COUNTS, with_calls(80))
+    assert line == "read: 80 calls instead of 100.0: keep the gain: python -m dev.work --update"
+
+
+def test_an_operation_that_the_file_lacks_is_refused() -> None:
+    lines = differences({}, COUNTS)
+    assert [line.split(" are not")[0] for line in lines] == ["read: 100.0 calls", "read: 4.0 reads"]
+
+
+@pytest.mark.timeout(300)
+def test_no_operation_of_the_embedded_store_takes_more_steps() -> None:
+    now = measured()
+    assert differences(kept()["embedded"], now) == [], text_of({"embedded": now})
+
+
+@pytest.mark.timeout(300)
+def test_no_operation_on_servers_takes_more_steps(redis_url: str, postgres_url: str) -> None:
+    now = measured(new_store(postgres_url, redis_url))
+    assert differences(kept()["servers"], now) == [], text_of({"servers": now})
