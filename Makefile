@@ -49,8 +49,8 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 	-@$(BUILD_UI)
 	$(BIN)/headwater demo
 
-test: ui ## Run the tests without a browser, a cluster or chaos (ARGS="-k name" narrows them)
-	$(BIN)/pytest --numprocesses auto --hypothesis-profile quick -m "not (browser or cluster or chaos)" $(ARGS)
+test: ui ## Run the tests without a browser, a cluster, chaos or peers (ARGS="-k name" narrows them)
+	$(BIN)/pytest --numprocesses auto --hypothesis-profile quick -m "not (browser or cluster or chaos or peer)" $(ARGS)
 
 coverage: ui browser ## Run all tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)

@@ -19,7 +19,6 @@ from headwater.history.runners import ProcessRunner
 from headwater.model.values import new_id
 from headwater.store.loader import FeaturesFile
 
-EVENTS = 300_000  # enough that the start of the processes is a small part
 FILES = 8
 START = 1_700_000_000_000_000
 
@@ -28,7 +27,9 @@ START = 1_700_000_000_000_000
 def backfill(where: str, effort: Effort, processes: int = 1) -> Iterator[Rate]:
     """Events per second through the worker's read-modify-write handler, results durable."""
     folder = Path(where)
-    files = [_write(folder, number) for number in range(FILES)]
+    # In a round that counts, enough that the start of the processes is a small part.
+    events = effort.of(300_000, 300_000, 1_000)
+    files = [_write(folder, number, events) for number in range(FILES)]
     source = FeaturesFile(str(features.__file__))
 
     def rate() -> float:
@@ -42,13 +43,13 @@ def backfill(where: str, effort: Effort, processes: int = 1) -> Iterator[Rate]:
         start = time.perf_counter()
         report = asyncio.run(replay(job, ProcessRunner(processes)))
         taken = time.perf_counter() - start
-        assert report.values == EVENTS
-        return EVENTS / taken
+        assert report.values == events
+        return events / taken
 
     yield rate
 
 
-def _write(folder: Path, number: int) -> Path:
+def _write(folder: Path, number: int, events: int) -> Path:
     """Write the events of some buckets as an export does."""
     first, last = number * BUCKETS // FILES, (number + 1) * BUCKETS // FILES - 1
     file = folder / f"events-{first:04}-{last:04}.parquet"
@@ -61,7 +62,7 @@ def _write(folder: Path, number: int) -> Path:
             " 'purchase' AS event_type, 'u' || id AS entity_id,"
             f' {START} + n * 1000 AS "timestamp", {START} + n * 1000 AS received_at,'
             " '{\"amount\":1.5}' AS payload"
-            f" FROM range({EVENTS}) AS numbers (n) JOIN ids ON id = n % {ENTITIES}"
+            f" FROM range({events}) AS numbers (n) JOIN ids ON id = n % {ENTITIES}"
             f" WHERE bucket BETWEEN {first} AND {last} ORDER BY bucket, n)"
             f" TO {text(file)} (FORMAT parquet)"
         )

@@ -4,11 +4,17 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Protocol
+from typing import Literal, Protocol, TypeVar
+
+Option = TypeVar("Option")
 
 
 class ContestantFailedError(Exception):
     """A contestant could not be set up or measured; the message gives the reason."""
+
+
+class NotInstalledError(ContestantFailedError):
+    """A peer could not be installed."""
 
 
 def last_line(said: str) -> str:
@@ -19,7 +25,7 @@ def last_line(said: str) -> str:
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure."""
+    """How long to measure, and over how much data."""
 
     rounds: int
     seconds: float  # a timed round
@@ -27,6 +33,16 @@ class Effort:
     server_events: int  # the same over servers, which is faster
     peer_events: int  # the same for Fabra, which is slower
     past_events: int  # handled before the first round, for rows that need a filled store
+    level: Literal["full", "quick", "tiny"] = "full"
+
+    def of(self, full: Option, quick: Option, tiny: Option) -> Option:
+        """Choose by the level."""
+        return {"full": full, "quick": quick, "tiny": tiny}[self.level]
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether a round counts; a tiny one only shows that a contestant works."""
+        return self.level != "tiny"
 
 
 FULL = Effort(
@@ -44,6 +60,16 @@ QUICK = Effort(
     server_events=10_000,
     peer_events=500,
     past_events=20_000,
+    level="quick",
+)
+TINY = Effort(
+    rounds=1,
+    seconds=0.05,
+    events=100,
+    server_events=200,
+    peer_events=20,
+    past_events=1_000,
+    level="tiny",
 )
 
 

@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bench.case import Effort
+
 Vectors = NDArray[np.float32]
 
 CHUNKS = 20_000
@@ -16,6 +18,11 @@ QUERIES = 64
 _CLUSTERS = 200
 _SPREAD = 0.6  # of a chunk around the centre of its cluster
 _SEED = 13
+
+
+def number_of(effort: Effort) -> int:
+    """Return how many of the chunks are indexed."""
+    return effort.of(CHUNKS, CHUNKS, 100)
 
 
 @cache
@@ -76,8 +83,9 @@ def _vector(of_text: str, place: int) -> Vectors:
     return vector
 
 
-def saved(folder: Path) -> None:
+def saved(folder: Path, effort: Effort) -> None:
     """Write the vectors and the texts to files, for peers in their own environments."""
-    np.save(folder / "vectors.npy", vectors())
+    number = number_of(effort)
+    np.save(folder / "vectors.npy", vectors()[:number])
     np.save(folder / "queries.npy", queries())
-    (folder / "texts.txt").write_text("\n".join(map(text, range(CHUNKS))))
+    (folder / "texts.txt").write_text("\n".join(map(text, range(number))))

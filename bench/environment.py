@@ -6,7 +6,7 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.case import ContestantFailedError, last_line
+from bench.case import NotInstalledError, last_line
 from bench.process import ROOT, WORK
 
 UV = ROOT / ".tools" / "bin" / "uv"
@@ -55,4 +55,4 @@ class Environment:
         done = subprocess.run(command, cwd=elsewhere, capture_output=True, text=True, check=False)
         if done.returncode:
             reason = last_line(done.stderr)
-            raise ContestantFailedError(f"{self.peer} could not be installed: {reason}")
+            raise NotInstalledError(f"{self.peer} could not be installed: {reason}")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import count, cycle
 from pathlib import Path
 
-from bench.case import FULL, Effort
+from bench.case import Effort
 from bench.floors import Measuring, Rate
 from headwater import Settings
 from headwater.declarations.runtime import runtime_of
@@ -17,15 +17,13 @@ from proof.edits import Edit
 from proof.trial import COHORT, Trial
 from proof.world import Step, assemble, history
 
-CONTEXTS, FEW_CONTEXTS = 10_000, 1_000
 SEED = 7
 _OLD = 'sign * event.payload["amount"])'
 
 
 def _steps(effort: Effort) -> list[Step]:
     """Return a history whose worker handles many events at a time, so that it is lived quickly."""
-    contexts = CONTEXTS if effort.rounds >= FULL.rounds else FEW_CONTEXTS
-    steps = history(SEED, contexts)
+    steps = history(SEED, effort.of(10_000, 1_000, 50))
     return [step for n, step in enumerate(steps) if step.kind != "drain" or n % 50 == 0]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.case import Effort, Figure, Measure
 from bench.history_scale import Size, generate, run_engine
+from bench.history_scale import measure as run_here
 from bench.process import WORK
 
 SIZES = {
@@ -22,8 +23,8 @@ def files(size: Size, effort: Effort) -> tuple[Path, Size]:
 
     The files are large and the same for all engines and runs.
     """
-    if effort.rounds <= 2:
-        size = Size(size.points // 10, size.rows // 10)
+    share = effort.of(1, 10, 1_000)
+    size = Size(size.points // share, size.rows // share)
     folder = WORK / "history" / "-".join(map(str, size))
     generate(folder, size)
     return folder, size
@@ -33,9 +34,10 @@ def files(size: Size, effort: Effort) -> tuple[Path, Size]:
 def _measuring(engine: str, size: Size, _: str, effort: Effort) -> Iterator[Measure]:
     """Measure one engine in a process for each round, because memory is not returned."""
     folder, size = files(size, effort)
+    run = run_engine if effort.is_timed else run_here
 
     def measure() -> Figure:
-        taken = run_engine(engine, folder, size)
+        taken = run(engine, folder, size)
         return Figure(taken["cpu_seconds"], {"peak_mb": taken["peak_mb"]})
 
     yield measure

@@ -103,10 +103,13 @@ async def generate(
             lambda: Connection(requests, tally), "127.0.0.1", port
         )
         opened.append(connection)
-    await asyncio.sleep(WARM_UP_SECONDS)
+    await asyncio.sleep(min(WARM_UP_SECONDS, seconds))
     tally.clear()
     start, cpu = time.perf_counter(), time.process_time()
     await asyncio.sleep(seconds)
+    # A slow server may have answered nothing in a very short round.
+    while not (tally.latencies or tally.errors):  # noqa: ASYNC110 - rare, and an event costs more
+        await asyncio.sleep(0.01)
     elapsed, cpu = time.perf_counter() - start, time.process_time() - cpu
     latencies = sorted(tally.latencies)
     for connection in opened:

@@ -177,9 +177,10 @@ def read_after_many_events(where: str, effort: Effort) -> Iterator[Rate]:
 @contextmanager
 def _reading(effort: Effort, *, ids: int, past_events: int = 0) -> Iterator[Rate]:
     wanted = [f"u{number}" for number in range(ids)]
+    entities = effort.of(ENTITIES, ENTITIES, ids)
 
     async def prepare() -> None:
-        await publish_all([profile(number) for number in range(ENTITIES)])
+        await publish_all([profile(number) for number in range(entities)])
         await fill_up(past_events, lambda count: [purchase(number) for number in range(count)])
         await store.drain()
 

@@ -17,10 +17,8 @@ from bench.floors import Measuring, Rate
 from bench.ours import one_loop
 from headwater import FeatureStore, ServiceEvent, entity, feature
 
-ROWS = 100_000
 NAMES = [f"f{number}" for number in range(10)]
-IDS = 10_000
-VALUES = 10  # of each feature of an entity: a million rows of history
+VALUES = 10  # of each feature of an entity: with 10,000 of these a million rows of history
 NOW = datetime.now(UTC)
 
 store = FeatureStore()
@@ -44,7 +42,7 @@ INSERT INTO _history (feature, entity, entity_id, kind, value, as_of, written_at
 SELECT 'f' || f, 'User', 'u' || e, 'float', to_json(random() * 1000), t, t + interval '1 s', 'fill'
 FROM (
     SELECT f, e, timestamptz '{NOW.isoformat()}' - random() * interval '60 days' AS t
-    FROM generate_series(0, {len(NAMES) - 1}) AS f, generate_series(0, {IDS - 1}) AS e,
+    FROM generate_series(0, {len(NAMES) - 1}) AS f, generate_series(1, {{entities}}) AS e,
          generate_series(1, {VALUES})
     ORDER BY t
 ) AS made
@@ -59,20 +57,28 @@ async def connected() -> asyncpg.Connection:
     )
 
 
-async def filled() -> asyncpg.Connection:
+def rows_of(effort: Effort) -> int:
+    return effort.of(100_000, 100_000, 100)
+
+
+def entities_of(effort: Effort) -> int:
+    return effort.of(10_000, 10_000, 10)
+
+
+async def filled(effort: Effort) -> asyncpg.Connection:
     """Return a connection to the tables of a store, with its history."""
     connection = await connected()
-    await connection.execute(_FILL)
+    await connection.execute(_FILL.format(entities=entities_of(effort)))
     await connection.execute("VACUUM ANALYZE _history")
     return connection
 
 
-def points() -> list[tuple[int, str, datetime]]:
+def points(effort: Effort) -> list[tuple[int, str, datetime]]:
     """Return the rows of the frame: a number, an entity and a time."""
-    dice = Random(5)
+    dice, entities = Random(5), entities_of(effort)
     return [
-        (row, f"u{dice.randrange(IDS)}", NOW - timedelta(seconds=dice.randrange(50 * 86_400)))
-        for row in range(ROWS)
+        (row, f"u{dice.randint(1, entities)}", NOW - timedelta(seconds=dice.randrange(50 * 86_400)))
+        for row in range(rows_of(effort))
     ]
 
 
@@ -83,8 +89,8 @@ def ours(where: str, effort: Effort) -> Iterator[Rate]:
     lines = Path(where) / "frame.csv"
 
     async def prepare() -> None:
-        await (await filled()).close()
-        rows = [f"{entity_id},{at.isoformat()}" for _, entity_id, at in points()]
+        await (await filled(effort)).close()
+        rows = [f"{entity_id},{at.isoformat()}" for _, entity_id, at in points(effort)]
         lines.write_text("\n".join(["user_id,timestamp", *rows]))
         columns = "{'user_id': 'VARCHAR', 'timestamp': 'TIMESTAMPTZ'}"
         with duckdb.connect() as duck:
@@ -97,7 +103,7 @@ def ours(where: str, effort: Effort) -> Iterator[Rate]:
     async def rate() -> float:
         started = time.perf_counter()
         await store.get_historical_features(frame, NAMES, output=output)
-        return ROWS / (time.perf_counter() - started)
+        return rows_of(effort) / (time.perf_counter() - started)
 
     with one_loop(rate, prepare, store) as measure:
         yield measure
@@ -123,19 +129,19 @@ LEFT JOIN LATERAL (
 @contextmanager
 def floor(where: str, effort: Effort) -> Iterator[Rate]:
     """Rows per second of one statement: the rows in by COPY, the values out by fetch."""
-    given = points()
+    given = points(effort)
 
     async def read(connection: asyncpg.Connection) -> float:
         started = time.perf_counter()
         await connection.execute(_GIVEN)
         await connection.copy_records_to_table("given", records=given)
-        assert len(await connection.fetch(_LATERAL)) == ROWS
+        assert len(await connection.fetch(_LATERAL)) == len(given)
         taken = time.perf_counter() - started
         await connection.execute("DROP TABLE given")
-        return ROWS / taken
+        return len(given) / taken
 
     with asyncio.Runner() as runner:
-        connection = runner.run(filled())
+        connection = runner.run(filled(effort))
         yield lambda: runner.run(read(connection))
         runner.run(connection.close())
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,9 @@ STOP_SECONDS = 10.0
 
 Command = Sequence[str | Path]
 Ready = Callable[[], bool]
+
+start: Callable[..., Any] = subprocess.Popen
+"""How programs are started; tests start them as copies of one that has loaded most modules."""
 
 
 @contextmanager
@@ -134,8 +138,9 @@ def _running(
     *,
     pipes: bool,
 ) -> Iterator[subprocess.Popen[str]]:
-    with log.open("w") as said:
-        process = subprocess.Popen(
+    with (
+        log.open("w") as said,
+        start(
             [str(part) for part in command],
             cwd=ROOT,
             env=inherited() | dict(environment or {}),
@@ -143,7 +148,8 @@ def _running(
             stdout=subprocess.PIPE if pipes else said,
             stderr=said,
             text=True,
-        )
+        ) as process,
+    ):
         try:
             yield process
         finally:
@@ -152,9 +158,23 @@ def _running(
                 process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait()
-            if process.stdout is not None:
-                process.stdout.close()
+
+
+def finished(
+    command: Command, environment: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends, and return what it has written."""
+    with start(
+        [str(part) for part in command],
+        cwd=ROOT,
+        env=inherited() | dict(environment or {}),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        written, said = process.communicate()
+        return subprocess.CompletedProcess(command, process.returncode, written, said)
 
 
 def inherited() -> dict[str, str]:

@@ -3,7 +3,6 @@
 import asyncio
 import atexit
 import secrets
-import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -14,7 +13,7 @@ import asyncpg
 import redis
 
 from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
-from bench.process import ROOT, child, free_port, inherited, measuring, scratch
+from bench.process import child, finished, free_port, measuring, scratch
 from bench.startup import HEADWATER
 from tests.servers import ServerStartError, lasting_postgres, postgres, valkey
 
@@ -42,9 +41,13 @@ def postgres_url() -> str:
         raise ContestantFailedError(last_line(str(failed))) from failed
 
 
+def durable_postgres_url(effort: Effort) -> str:
+    """A Postgres with durable commits, in a folder on the project's disk, if rounds count."""
+    return _durable_postgres_url() if effort.is_timed else postgres_url()
+
+
 @cache
-def durable_postgres_url() -> str:
-    """A Postgres with durable commits, in a folder on the project's disk."""
+def _durable_postgres_url() -> str:
     folder = _servers.enter_context(scratch("postgres"))
     try:
         # Its own account has to reach it.
@@ -99,14 +102,7 @@ def new_store(postgres: str | None = None, valkey: str | None = None) -> dict[st
         "HEADWATER_POSTGRES_URL": postgres or postgres_url(),
         "HEADWATER_POSTGRES_SCHEMA": name,
     }
-    done = subprocess.run(
-        [HEADWATER, "migrate"],
-        cwd=ROOT,
-        env=inherited() | settings,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = finished([HEADWATER, "migrate"], settings)
     if done.returncode:
         raise ContestantFailedError(f"headwater migrate: {last_line(done.stderr)}")
     return settings
@@ -133,7 +129,7 @@ def assembling(name: str) -> Contestant:
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
         label = f"servers-contexts-{name}"
-        store = new_store(durable_postgres_url())
+        store = new_store(durable_postgres_url(effort))
         with measuring(label, child("contexts", name, "", effort), store) as measure:
             yield measure
 
@@ -145,7 +141,7 @@ def context_floor(name: str) -> Contestant:
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        command = child("context_floors", name, durable_postgres_url(), effort)
+        command = child("context_floors", name, durable_postgres_url(effort), effort)
         with measuring(f"servers-context-floor-{name}", command) as measure:
             yield measure
 

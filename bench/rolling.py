@@ -10,14 +10,12 @@ from bench.floors import Measuring, Rate
 from chaos.rolling import rolling_restart
 from headwater.settings.loading import load
 
-WORKERS = 4
-
 
 @contextmanager
 def gap(where: str, effort: Effort) -> Iterator[Rate]:
     """Seconds that events of a partition wait while workers are restarted one by one, p95."""
-    settings = load()
-    yield lambda: asyncio.run(rolling_restart(settings, Path(where), WORKERS)).p95
+    settings, workers = load(), effort.of(4, 4, 1)
+    yield lambda: asyncio.run(rolling_restart(settings, Path(where), workers)).p95
 
 
 MEASURES: dict[str, Measuring] = {"gap": gap}

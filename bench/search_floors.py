@@ -44,12 +44,12 @@ def row(number: int) -> tuple[Any, ...]:
 def embedded(where: str, effort: Effort) -> Iterator[Rate]:
     """Searches per second: all cosines from a mapped file, and the rows of the best chunks."""
     folder = Path(where)
-    np.save(folder / "vectors.npy", chunks.vectors())
+    np.save(folder / "vectors.npy", chunks.vectors()[: chunks.number_of(effort)])
     matrix = np.load(folder / "vectors.npy", mmap_mode="r")
     queries = itertools.cycle(chunks.queries())
     with closing(sqlite3.connect(folder / "floor.db")) as db:
         db.execute(_TABLE)
-        rows = [(number, *row(number)) for number in range(chunks.CHUNKS)]
+        rows = [(number, *row(number)) for number in range(chunks.number_of(effort))]
         db.executemany(f"INSERT INTO found VALUES ({','.join('?' * 9)})", rows)
         db.commit()
 
@@ -98,7 +98,9 @@ def postgres(url: str, effort: Effort) -> Iterator[Rate]:
             "INSERT INTO found VALUES ($1,$2,$3,$4,$5,$6,$7,$8,$9,$10::real[]::public.vector)",
             [
                 (number, *row(number), vector)
-                for number, vector in enumerate(chunks.vectors().tolist())
+                for number, vector in enumerate(
+                    chunks.vectors()[: chunks.number_of(effort)].tolist()
+                )
             ],
         )
         await connection.execute("ANALYZE found")

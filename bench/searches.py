@@ -39,10 +39,10 @@ async def plan(user_id: str, event: ServiceEvent) -> str:
 def find_docs(query: str) -> list[Chunk]: ...
 
 
-async def fill() -> None:
+async def fill(number: int) -> None:
     documents = [
         Document(f"d{number}", chunks.text(number), chunks.metadata(number))
-        for number in range(chunks.CHUNKS)
+        for number in range(number)
     ]
     await store.indexes.load("docs", documents)
 
@@ -60,7 +60,7 @@ def search(where: str, effort: Effort) -> Iterator[Rate]:
         return await calls_per_second(search_next, effort.seconds)
 
     async def prepare() -> None:
-        await fill()
+        await fill(chunks.number_of(effort))
         await search_next()
 
     with one_loop(rate, prepare, store) as measure:
@@ -118,7 +118,7 @@ def read(where: str, effort: Effort) -> Iterator[Rate]:
 @contextmanager
 def _taking(effort: Effort, call: Callable[[], Awaitable[None]]) -> Iterator[Rate]:
     async def prepare() -> None:
-        for number in range(100):
+        for number in range(effort.of(100, 100, chunks.TOP_K)):
             await store.index("docs", f"d{number}", chunks.text(number), chunks.metadata(number))
         await store.publish("joined", "u1", {"plan": "gold"})
         await store.drain()

@@ -10,13 +10,13 @@ from pathlib import Path
 from bench.case import Contestant, ContestantFailedError, Effort, Figure, Measure, last_line
 
 HEADWATER = Path(sys.executable).with_name("headwater")
-RUNS = 3
 
 
 def seconds_of(*command: str | Path) -> Contestant:
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        yield lambda: Figure(min(_seconds(command) for _ in range(RUNS)))
+        runs = effort.of(3, 3, 1)
+        yield lambda: Figure(min(_seconds(command) for _ in range(runs)))
 
     return contestant
 

@@ -12,7 +12,6 @@ from bench.floors import Measuring, Rate
 from bench.training_features import DERIVED, SCORES, STORED, store
 from headwater.core.duckdb_session import session
 
-ENTITIES = 1_000
 DAYS = 100
 CHANGES = 10  # of each feature and entity in that time
 _HISTORY = f"""
@@ -32,7 +31,7 @@ FROM range({DAYS} * {{entities}}) AS numbers (i)
 @contextmanager
 def reading(where: str, effort: Effort, features: Sequence[str] = ()) -> Iterator[Rate]:
     """Seconds that a frame with the values of features takes."""
-    entities, folder = ENTITIES // 10 if effort.rounds <= 2 else ENTITIES, Path(where)
+    entities, folder = effort.of(1_000, 100, 10), Path(where)
     history, frame = folder / "history.parquet", folder / "frame.parquet"
     with session(folder) as duck:
         duck.write(_HISTORY.format(entities=entities), history)

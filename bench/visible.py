@@ -24,7 +24,7 @@ def ours(effort: Effort) -> Iterator[Measure]:
         measuring("redis-ours-ping", child("ours", "ping", "", effort), store) as ping,
         measuring("redis-ours-watch", child("ours", "watch", "", effort), store) as watch,
     ):
-        yield warm(ping, watch)
+        yield warm(ping, watch, effort)
 
 
 @contextmanager
@@ -37,17 +37,17 @@ def floor(effort: Effort) -> Iterator[Measure]:
         measuring("redis-floor-ping", child("redis_floors", "ping", url, effort)) as ping,
         measuring("redis-floor-watch", child("redis_floors", "watch", url, effort)) as watch,
     ):
-        yield warm(ping, watch)
+        yield warm(ping, watch, effort)
 
 
-def warm(ping: Measure, watch: Measure) -> Measure:
+def warm(ping: Measure, watch: Measure, effort: Effort) -> Measure:
     """A measure that has both at work at the same time, after a round that does not count."""
 
     def measure() -> Figure:
         for _ in range(TRIES):
             with ThreadPoolExecutor(2) as pool:
                 pace, seen = pool.submit(ping), pool.submit(watch)
-            if pace.result().value >= PER_SECOND * SLOWEST:
+            if pace.result().value >= PER_SECOND * SLOWEST or not effort.is_timed:
                 return seen.result()
         raise ContestantFailedError(f"only {pace.result().value:.0f} events/s could be sent")
 

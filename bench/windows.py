@@ -56,16 +56,17 @@ def plain_worker(where: str, effort: Effort) -> Iterator[Rate]:
 @contextmanager
 def _working(effort: Effort, event_type: str) -> Iterator[Rate]:
     numbers = itertools.count()
+    entities = effort.of(ENTITIES, ENTITIES, 10)
 
     async def prepare() -> None:
         ages = PAST[:: len(PAST) // 10]
         await handle(
-            [event(event_type, f"u{user}", age) for age in ages for user in range(ENTITIES)]
+            [event(event_type, f"u{user}", age) for age in ages for user in range(entities)]
         )
 
     async def rate() -> float:
         chosen = itertools.islice(numbers, effort.events)
-        events = [event(event_type, f"u{number % ENTITIES}") for number in chosen]
+        events = [event(event_type, f"u{number % entities}") for number in chosen]
         for start in range(0, len(events), AT_ONCE):
             await store.bus.publish_many(events[start : start + AT_ONCE], dedup=False)
         begun = time.perf_counter()

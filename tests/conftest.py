@@ -21,6 +21,7 @@ from headwater.testing import ManualClock
 from tests.child_processes import default_signals, no_survivors
 from tests.cluster import cluster
 from tests.effort import STEADY_EXAMPLES
+from tests.fork_server import ForkServer, fork_server
 from tests.memory import holds_test_files
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
@@ -172,6 +173,13 @@ def cluster_url() -> Iterator[str]:
     """Yield the URL of one of the three masters of a real cluster."""
     with cluster() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def copied() -> Iterator[ForkServer]:
+    """Yield the process that commands are copies of."""
+    with fork_server() as server:
+        yield server
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Commands as copies of a process that has loaded the command line, which takes most of a start.
+"""Commands as copies of a process that has loaded the package, which takes most of a start.
 
 A copy differs from a real start in nothing but what the interpreter reads when it begins: variables
 such as ``PYTHONUTF8``, limits and ignored signals. Tests of these start a real process.
@@ -10,6 +10,7 @@ import gc
 import json
 import os
 import pkgutil
+import runpy
 import select
 import signal
 import socket
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -33,9 +34,14 @@ ROOT = Path(__file__).parents[1]
 NOT_PRELOADED = ("integrations", "mcp", "telemetry", "testing", "__main__")
 
 
-class Order(NamedTuple):
-    """A command: its arguments, variables and working directory."""
+Stream = int | IO[str]
+"""As for ``subprocess.Popen``: ``PIPE``, ``DEVNULL`` or a file."""
 
+
+class Order(NamedTuple):
+    """A command: its module, arguments, variables and working directory."""
+
+    module: str
     arguments: list[str]
     variables: dict[str, str]
     folder: str
@@ -44,9 +50,10 @@ class Order(NamedTuple):
 class Copy:
     """A command that runs; it is used like a ``subprocess.Popen`` whose output is text."""
 
-    def __init__(self, link: socket.socket, stdout: int, stderr: int) -> None:
+    def __init__(self, link: socket.socket, stdin: int, stdout: int, stderr: int) -> None:
         self._link = link
         self._answers = link.makefile()
+        self.stdin: IO[str] = os.fdopen(stdin, "w")
         self.stdout: IO[str] = os.fdopen(stdout)
         self.stderr: IO[str] = os.fdopen(stderr)
         self.pid = int(self._answers.readline())
@@ -72,6 +79,9 @@ class Copy:
         if self.poll() is None:
             os.kill(self.pid, number)
 
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
 
@@ -95,6 +105,7 @@ class Copy:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.stdin.close()
         self.stdout.close()
         self.stderr.close()
         self.wait()
@@ -108,18 +119,29 @@ class ForkServer:
 
     def start(self, *arguments: str, variables: dict[str, str], folder: Path) -> Copy:
         """Run `headwater` with the arguments."""
+        order = Order("headwater", list(arguments), variables, str(folder))
+        return self.run(order, (subprocess.DEVNULL, subprocess.PIPE, subprocess.PIPE))
+
+    def run(self, order: Order, streams: Sequence[Stream]) -> Copy:
+        """Run a module as a program, with its input, output and errors."""
         link = socket.socket(socket.AF_UNIX)
         link.connect(str(self._address))
-        out, copy_out = os.pipe()
-        err, copy_err = os.pipe()
-        order = json.dumps(Order(list(arguments), variables, str(folder))).encode()
-        with open(os.devnull) as nothing:
-            descriptors = [nothing.fileno(), copy_out, copy_err]
-            socket.send_fds(link, [len(order).to_bytes(4)], descriptors)
-        link.sendall(order)
-        os.close(copy_out)
-        os.close(copy_err)
-        return Copy(link, out, err)
+        ends = [_ends(stream, is_input=number == 0) for number, stream in enumerate(streams)]
+        encoded = json.dumps(order).encode()
+        socket.send_fds(link, [len(encoded).to_bytes(4)], [theirs for _, theirs in ends])
+        link.sendall(encoded)
+        for _, theirs in ends:
+            os.close(theirs)
+        return Copy(link, *(ours for ours, _ in ends))
+
+
+def _ends(stream: Stream, *, is_input: bool) -> tuple[int, int]:
+    """Return our end of a stream and the end of a command."""
+    if stream == subprocess.PIPE:
+        read, write = os.pipe()
+        return (write, read) if is_input else (read, write)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    return nothing, os.dup(nothing if isinstance(stream, int) else stream.fileno())
 
 
 @contextmanager
@@ -197,7 +219,7 @@ def _become(order: Order, descriptors: list[int]) -> None:
     os.environ.update(order.variables)
     os.chdir(order.folder)
     sys.path[0] = order.folder
-    sys.argv = ["headwater", *order.arguments]
+    sys.argv = [order.module, *order.arguments]
 
 
 def _preload(package: str, folders: Iterable[str]) -> None:
@@ -219,7 +241,7 @@ def _main() -> None:
         os.write(1, b"ready\n")
         order = _serve(listener)
     if order is not None:
-        import_module("headwater.cli").main()
+        runpy.run_module(order.module, run_name="__main__", alter_sys=True)
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def contexts(clients: int, *, on_servers: bool = False) -> Contestant:
                 settings |= {
                     "FABRA_ENV": "production",
                     "FABRA_REDIS_URL": redis_url(),
-                    "FABRA_POSTGRES_URL": durable_postgres_url(),
+                    "FABRA_POSTGRES_URL": durable_postgres_url(effort),
                 }
             with measuring(f"fabra-contexts-{clients}", command, settings) as measure:
                 yield measure

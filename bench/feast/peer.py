@@ -43,7 +43,7 @@ def searching(effort: Effort) -> Iterator[Measure]:
     """
     python = _ENVIRONMENT.ready() / "python"
     with scratch("feast") as folder:
-        chunks.saved(folder)
+        chunks.saved(folder, effort)
         inside = _HERE / "inside" / "search.py"
         command: Command = [python, inside, folder, new_database(), str(effort.seconds)]
         with measuring("feast-search", command) as measure:

@@ -22,7 +22,7 @@ def _searching(*, is_in_postgres: bool) -> Contestant:
         python = _ENVIRONMENT.ready() / "python"
         url = new_database() if is_in_postgres else ""
         with scratch("langchain") as folder:
-            chunks.saved(folder)
+            chunks.saved(folder, effort)
             command: Command = [
                 python,
                 _HERE / "inside" / "search.py",

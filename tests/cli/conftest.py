@@ -24,7 +24,7 @@ from headwater.cli import main
 from headwater.features import reconcile
 from headwater.http.server.web_server import listen
 from headwater.store.loader import load_store
-from tests.fork_server import Copy, ForkServer, fork_server
+from tests.fork_server import Copy, ForkServer
 
 FEATURES = '''
 from headwater import FeatureStore, ServiceEvent, entity, feature
@@ -172,13 +172,6 @@ class Process:
 
 
 Start = Callable[..., Process]
-
-
-@pytest.fixture(scope="session")
-def copied() -> Iterator[ForkServer]:
-    """Yield the process that commands are copies of."""
-    with fork_server() as server:
-        yield server
 
 
 @pytest.fixture

@@ -1,11 +1,11 @@
 """The help centre as indexes: all its passages, and the ranking of every judged query."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 from headwater import Document, FeatureStore, Index
 from headwater.model.indexes import SearchMode
-from tests.retrieval.quality.judgements import CUT, Rankings, passages, queries
+from tests.retrieval.quality.judgements import CUT, JudgedQuery, Rankings, passages, queries
 
 Method = Literal["text", "vector", "hybrid", "fallback"]
 
@@ -24,17 +24,23 @@ def declare(store: FeatureStore) -> None:
     Index(store, "by_words", embedder="lexical")
 
 
-async def fill(store: FeatureStore) -> None:
-    """Index all passages."""
+async def fill(store: FeatureStore, asked: Sequence[JudgedQuery] = ()) -> None:
+    """Index all passages, or those that are relevant to some queries."""
+    relevant = {passage for query in asked for passage in query.relevant}
+    documents = [
+        Document(each.id, each.text) for each in passages() if not asked or each.id in relevant
+    ]
     for index in ("by_meaning", "by_words"):
-        await store.indexes.load(index, [Document(each.id, each.text) for each in passages()])
+        await store.indexes.load(index, documents)
 
 
-async def rankings(store: FeatureStore, method: Method) -> Rankings:
-    """Return the documents that each query finds."""
+async def rankings(
+    store: FeatureStore, method: Method, asked: Sequence[JudgedQuery] = ()
+) -> Rankings:
+    """Return the documents that each query finds, of all or of some."""
     index, mode = METHODS[method]
     ranked = []
-    for query in queries():
+    for query in asked or queries():
         found = await store.search(index, query.query, top_k=CUT, mode=mode)
         ranked.append((query, [chunk.document or "" for chunk in found]))
     return ranked
