@@ -135,8 +135,11 @@ class Outbox(Protocol):
     async def states(self) -> Sequence[OutboxState]:
         """Return the state of each partition."""
 
-    async def has_documents(self) -> bool:
-        """Return whether any partition has writes of documents to take."""
+    async def documents_mark(self) -> bytes | None:
+        """Return what every commit with documents changes; None while any of them is to be taken.
+
+        As long as it stays the same, all documents were settled when it was first returned.
+        """
 
     async def mismatch(self, partition: int, taken: Positions) -> Mismatch | None:
         """Return None if these are the last rows settled or still there, otherwise the problem.

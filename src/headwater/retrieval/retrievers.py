@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import inspect
 import time
@@ -283,11 +284,17 @@ class Retrievers:
     ) -> _Results | None:
         """Return cached results; None if there are none, their index has changed, or on errors."""
         try:
-            cached = await self._cache.get(key)
+            if query is None:
+                cached, current = await self._cache.get(key), None
+            else:
+                # Together, because each takes a round trip.
+                cached, current = await asyncio.gather(
+                    self._cache.get(key), self._current(query.declared.name)
+                )
             if cached is None:
                 return None
             results = _decode(cached.value)
-            if not await self._is_current(results.provenance):
+            if not await self._is_current(results.provenance - {current}):
                 return None
             chunks, index = unpack(results.chunks), results.index
         except (HeadwaterError, ValueError) as error:
@@ -311,11 +318,14 @@ class Retrievers:
     async def _is_current(self, provenance: frozenset[Part]) -> bool:
         """Return whether all indexes that were searched still have the same contents."""
         for part in provenance:
-            if part[0] == "index":
-                current = await self._vectors.version(part[1])
-                if part[2] != (NO_VERSION if current is None else current.text):
-                    return False
+            if part[0] == "index" and part != await self._current(part[1]):
+                return False
         return True
+
+    async def _current(self, index: str) -> Part:
+        """Return an index with its present version."""
+        version = await self._vectors.version(index)
+        return ("index", index, NO_VERSION if version is None else version.text)
 
     async def _search_and_cache(
         self, retriever: RetrieverDef, key: str, drops: int | None, search: _Search
@@ -378,14 +388,9 @@ class Retrievers:
 
 def _of_record(recorded: TrackedRetrieval, reads: Reads) -> _Results:
     oldest = None if recorded.oldest is None else to_micros(recorded.oldest)
-    return _Results(
-        list(recorded.chunks),
-        oldest,
-        frozenset(reads.provenance),
-        to_micros(recorded.searched_at),
-        reads,
-        recorded.searched,
-    )
+    chunks, provenance = list(recorded.chunks), frozenset(reads.provenance)
+    searched_at = to_micros(recorded.searched_at)
+    return _Results(chunks, oldest, provenance, searched_at, reads, recorded.searched)
 
 
 def _found(query: IndexQuery, result: SearchResult | TrackedRetrieval, began: float) -> _Results:

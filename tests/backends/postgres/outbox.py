@@ -50,8 +50,10 @@ class MemoryOutbox:
         self.fetched = 0
         self.on_fetch: Callable[[], Awaitable[None]] | None = None
         self.on_mismatch: Callable[[], Awaitable[None]] | None = None
+        self.on_mark: Callable[[], Awaitable[None]] | None = None
         self.on_settle: Callable[[], Awaitable[None]] | None = None
         self._position = 0
+        self._documents = 0
 
     def put(self, *rows: Row, kind: LogKind = "history", partition: int = 0) -> None:
         for row in rows:
@@ -67,6 +69,7 @@ class MemoryOutbox:
     ) -> None:
         """Add the writes of documents of one commit; ``at`` is its time and position."""
         self._position = at or self._position + 1
+        self._documents += 1
         committed = CommittedWrites(self._position, writes)
         self.rows["history", partition].append((self._position, committed))
 
@@ -107,8 +110,10 @@ class MemoryOutbox:
             for n in range(last + 1)
         ]
 
-    async def has_documents(self) -> bool:
-        return any(map(self._has_documents, self.pending()))
+    async def documents_mark(self) -> bytes | None:
+        if self.on_mark is not None:
+            await self.on_mark()
+        return None if any(map(self._has_documents, self.pending())) else b"%d" % self._documents
 
     def _has_documents(self, partition: int) -> bool:
         return any(isinstance(row, CommittedWrites) for _, row in self.rows["history", partition])

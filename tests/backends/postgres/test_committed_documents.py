@@ -10,9 +10,11 @@ import pytest
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.outbox_consumer import LIMITS
 from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
+from headwater.backends.postgres.vectors.search import nearest
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError
-from headwater.ports import DocumentWrite
+from headwater.ports import DocumentWrite, Hits, VectorQuery
 from tests.backends.postgres.documents import embedding, near, spec, write
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
 from tests.backends.postgres.story import Open, until, values
@@ -72,6 +74,34 @@ async def test_documents_that_are_stored_but_not_settled_are_not_stored_again(
     assert stored is not None
     assert stored.version == 2
     assert await values(other) == [1]
+
+
+async def test_a_search_that_began_before_a_commit_was_copied_is_repeated(
+    opening: Open, outbox: MemoryOutbox
+) -> None:
+    """It runs while the outbox is asked, which has nothing left if another process has copied."""
+    past, other = await opening(), await opening()
+    await past.vectors.create("docs", spec())
+    await past.vectors.write([write("a", "first")])
+    for _ in range(3):
+        assert await texts(past) == {"first"}
+    searched = asyncio.Event()
+
+    async def copy_after_the_search() -> None:
+        outbox.on_mark = None
+        await searched.wait()
+        outbox.put_documents(write("a", "second"))
+        assert await texts(other) == {"second"}
+        assert not outbox.pending()
+
+    async def search(connection: Connection, table: ChunkTable, query: VectorQuery) -> Hits:
+        hits = await nearest(connection, table, query)
+        searched.set()
+        return hits
+
+    outbox.on_mark = copy_after_the_search
+    with mock.patch("headwater.backends.postgres.vectors.index.nearest", search):
+        assert await texts(past) == {"second"}
 
 
 async def test_a_direct_write_comes_after_the_documents_committed_before_it(

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from functools import partial
 from heapq import merge
 from operator import attrgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import asyncpg
 import msgspec
@@ -38,6 +38,8 @@ from headwater.ports import (
     Positions,
     StoreIdentity,
 )
+
+T = TypeVar("T")
 
 # The server parses the rows: json_array_elements, unlike the JSON operators, accepts U+0000 and
 # does not rewrite numbers. OFFSET 0 keeps a row from being parsed once per column.
@@ -148,6 +150,9 @@ class OutboxConsumer:
         self._shared_documents = CoalescedTask(
             lambda: self._take_all(wait=True, only_documents=True)
         )
+        self._documents_mark: bytes | None = None
+        self._is_quiet = False
+        """Whether the outbox had the same mark twice."""
         self._proven_until = 0.0
         self.complete_until = 0
         """All events that the server of the outbox accepted before this are in history."""
@@ -158,8 +163,24 @@ class OutboxConsumer:
 
     async def catch_up_documents(self) -> None:
         """Return when every document committed before the call is stored."""
-        if await self._outbox.has_documents():
+        mark, before = await self._outbox.documents_mark(), self._documents_mark
+        if mark is None:
             await self._shared_documents()
+        self._documents_mark, self._is_quiet = mark, mark is not None and mark == before
+
+    async def read_documents(self, read: Callable[[], Awaitable[T]]) -> T:
+        """Return what a read returns that sees every document committed before the call.
+
+        If none was committed lately, it runs while the outbox is asked. A change since the outbox
+        was asked before may have been copied after the read began, which is then repeated.
+        """
+        if self._is_quiet:
+            before = self._documents_mark
+            mark, found = await asyncio.gather(self._outbox.documents_mark(), read())
+            if mark is not None and mark == before:
+                return found
+        await self.catch_up_documents()
+        return await read()
 
     async def take_free(self) -> None:
         """Take the rows of all partitions that no other consumer is taking from."""

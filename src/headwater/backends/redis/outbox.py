@@ -55,7 +55,7 @@ class RedisOutbox:
         outboxes = [part.outbox for part in keys.parts]
         groups = [[key] for key in outboxes] if redis.clustered else [outboxes]
         # One call for each slot; a single server has all keys in one.
-        self._has_documents = [script_call("has_documents", group) for group in groups]
+        self._documents_mark = [script_call("documents_mark", group) for group in groups]
 
     async def identity(self) -> StoreIdentity:
         catalog = self._keys.catalog
@@ -106,8 +106,9 @@ class RedisOutbox:
             for has_pending, history, events, has_documents, read_at in answers
         ]
 
-    async def has_documents(self) -> bool:
-        return any(await self._redis.calls(self._has_documents))
+    async def documents_mark(self) -> bytes | None:
+        marks: list[bytes | None] = await self._redis.calls(self._documents_mark)
+        return None if None in marks else b" ".join(mark or b"" for mark in marks)
 
     async def fetch(
         self, kind: LogKind, partition: int, after: str, limit: int, *, until: int | None = None

@@ -309,13 +309,13 @@ class PostgresVectorIndex:
 
     async def activate(self, index: str, generation: int) -> int:
         now = self._clock.micros()
-        return await self._read(
+        return await self._change(
             partial(activate_generation, index=index, number=generation, now=now)
         )
 
     async def write(self, writes: Sequence[DocumentWrite]) -> None:
         if writes:
-            await self._read(partial(self._write, writes=writes))
+            await self._change(partial(self._write, writes=writes))
 
     async def _write(self, connection: Connection, writes: Sequence[DocumentWrite]) -> None:
         async with connection.transaction():
@@ -362,13 +362,18 @@ class PostgresVectorIndex:
 
     async def drop(self, index: str) -> int:
         now = self._clock.micros()
-        return await self._read(partial(drop_index, index=index, now=now))
+        return await self._change(partial(drop_index, index=index, now=now))
 
     async def prune(self, index: str, before: int) -> int:
         return await self._postgres.run(partial(prune_index, index=index, before=before))
 
     async def _read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
-        """Do work that has to see every write that was committed before."""
+        """Return what work finds that has to see every write that was committed before."""
+        self._store.raise_known_mismatch()
+        return await self._consumer.read_documents(lambda: self._postgres.run(work))
+
+    async def _change(self, work: Callable[[Connection], Awaitable[T]]) -> T:
+        """Do work that changes what every write that was committed before has left."""
         self._store.raise_known_mismatch()
         await self._consumer.catch_up_documents()
         return await self._postgres.run(work)
