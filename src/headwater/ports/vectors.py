@@ -135,7 +135,7 @@ class VectorQuery(msgspec.Struct, frozen=True, kw_only=True):
     with_embeddings: bool = False
 
 
-class Hit(msgspec.Struct, frozen=True, kw_only=True):
+class Hit(msgspec.Struct, frozen=True):
     """A chunk that was found.
 
     ``version`` is the version of its document that brought it, ``indexed_at`` the time of that.
@@ -146,9 +146,9 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     text: str
     content_hash: str
-    metadata: Mapping[str, Any]
     version: int
     indexed_at: int
+    metadata: Mapping[str, Any]
     score: float
     embedding: Embedding | None = None
 

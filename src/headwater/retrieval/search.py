@@ -100,16 +100,12 @@ class Searcher:
             result = await self._past(search, index, as_of)
         if result is None and as_of is None and options.mode != "text":
             self._generations.check(index)
-        version: IndexVersion | None = None
-        chunks: list[Chunk] = []
-        if result is not None:
-            version, chunks = result.version, await self._ranked(result)
         return SearchResult(
             index=index.name,
-            version=version,
+            version=None if result is None else result.version,
             query=query,
             options=options,
-            chunks=chunks,
+            chunks=[] if result is None else await self._ranked(result),
             searched_at=searched_at,
         )
 
@@ -197,8 +193,7 @@ class _Search(NamedTuple):
         ``usual`` is the smallest score that counts if the search has no minimum.
         """
         least = self.options.min_score
-        query = self._vector_query()
-        return replace(query, embedding=embedding, min_score=usual if least is None else least)
+        return self._vector_query(embedding=embedding, min_score=usual if least is None else least)
 
     def matching(self) -> VectorQuery:
         """Return the query for the chunks that have the words.
@@ -209,9 +204,9 @@ class _Search(NamedTuple):
         words = terms(self.query)
         is_fused = self.options.mode == "hybrid"
         enough = math.ceil(len(set(words)) * _FUSED_SHARE) if is_fused else 1
-        return replace(self._vector_query(), terms=words, min_terms=enough)
+        return self._vector_query(terms=words, min_terms=enough)
 
-    def _vector_query(self) -> VectorQuery:
+    def _vector_query(self, **sought: Any) -> VectorQuery:
         options = self.options
         plain = options.mode != "hybrid" and options.rerank is None and options.diversity == 0
         candidates = max(_CANDIDATES_PER_RESULT * options.top_k, _FEWEST_CANDIDATES)
@@ -223,6 +218,7 @@ class _Search(NamedTuple):
             filters=self.filters,
             as_of=self.searched.as_of,
             with_embeddings=compares and not plain,
+            **sought,
         )
 
 

@@ -31,7 +31,7 @@ SELECT g.changed_at, g.chunks, g.state = 'active' AS is_active, h.*
 FROM _generations AS g LEFT JOIN LATERAL ({hits}) AS h ON true WHERE g.id = $1
 """
 _COLUMNS = """
-c.id, c.document, c.position, c.text, c.content_hash, c.metadata::text, c.version, c.indexed_at
+c.id, c.document, c.position, c.text, c.content_hash, c.version, c.indexed_at, c.metadata::text
 """
 # The places of columns in the rows of a search.
 _ID = 3
@@ -218,19 +218,9 @@ def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, hits: Sequence[Hit
 
 
 def _hit(row: asyncpg.Record, score: float) -> Hit:
-    id_, document, position, text, content_hash, metadata, version, indexed_at = row[_ID:_SCORE]
-    return Hit(
-        id=unescape(id_),
-        document=unescape(document),
-        position=position,
-        text=unescape(text),
-        content_hash=content_hash,
-        metadata=read_metadata(metadata),
-        version=version,
-        indexed_at=indexed_at,
-        score=score,
-        embedding=row.get("embedding"),
-    )
+    id_, document, position, text, *fields, metadata = row[_ID:_SCORE]
+    place = (unescape(id_), unescape(document), position, unescape(text))
+    return Hit(*place, *fields, read_metadata(metadata), score, row.get("embedding"))
 
 
 def _quoted(term: str) -> str:
