@@ -3,7 +3,7 @@
 import os
 import sys
 
-from bench import production, visible, web
+from bench import first_requests, production, visible, web
 from bench.case import (
     AtLeast,
     AtMostMilliseconds,
@@ -308,5 +308,23 @@ CASES = (
         floor=seconds_of(sys.executable, "-c", "pass"),
         floor_is="python -c pass",
         targets=(AtMostSeconds(0.5),),
+    ),
+    Case(
+        name="headwater serve until ready",
+        unit="s",
+        ours=first_requests.ready,
+        floor=first_requests.bare_ready,
+        floor_is="bare ASGI on the same uvicorn",
+        rounds=3,
+    ),
+    Case(
+        name="first read, context and search after ready",
+        unit="µs",
+        ours=first_requests.first,
+        floor=first_requests.later,
+        floor_is="ours: the tenth of each",
+        # The first ones find cold caches of the processor, but nothing left to load.
+        targets=tuple(AtMostTimesFloor(5, name) for name in first_requests.REQUESTS),
+        rounds=3,
     ),
 )
