@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from operator import attrgetter
 from types import NoneType, UnionType
@@ -22,6 +22,7 @@ from typing import (
 )
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from headwater.core.canonical_json import (
     LARGEST,
@@ -74,10 +75,30 @@ def seal(core: Core, salts: Salts = os.urandom) -> Record:
 
 def seal_core(core: msgspec.Struct, salts: Salts) -> tuple[bytes, tuple[Disclosure, ...]]:
     """Return the canonical bytes of a core, and what opens its commitments."""
-    commitments, write = _Commitments(salts), _writer(type(core))
+    found: list[_Found] = []
+    write = _writer(type(core))
     assert write is not None, "a core commits to some value"
-    raw = _bytes(write(core, "", commitments))
-    return raw, tuple(sorted(commitments.disclosures, key=attrgetter("pointer")))
+    sealed = write(core, "", found)
+    disclosures = _commit(found, salts)
+    return _bytes(sealed), disclosures
+
+
+def _commit(found: Sequence[_Found], salts: Salts) -> tuple[Disclosure, ...]:
+    """Fill in the digests of all commitments, and return what opens them."""
+    drawn = salts(SALT_BYTES * len(found))  # at once: a system call costs more than a hash
+    start, disclosures = 0, []
+    for pointer, value, commitment in found:
+        salt = to_base64(drawn[start : start + SALT_BYTES])
+        start += SALT_BYTES
+        tagged = value if type(value) is str and value.isascii() else to_tagged(value, pointer)
+        hashed = digest(salt, pointer, tagged)
+        if isinstance(commitment, dict):
+            commitment[MARK] = hashed
+        else:
+            force_setattr(commitment, "digest", hashed)
+        disclosures.append(Disclosure(pointer, salt, tagged))
+    disclosures.sort(key=attrgetter("pointer"))
+    return tuple(disclosures)
 
 
 def _bytes(sealed: msgspec.Struct) -> bytes:
@@ -99,31 +120,14 @@ def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[msgspec.Struct]
     return msgspec.json.Decoder(kind)
 
 
-class _Commitments:
-    """The commitments and disclosures of one record."""
+_Found = tuple[str, Any, Commitment | dict[str, str]]
+"""A value to commit to: its pointer in the core, and the commitment that gets its digest.
 
-    __slots__ = ("_next_salt", "disclosures")
+The commitment is a dict where the field is of type Any: that is how such a one is decoded.
+"""
 
-    def __init__(self, salts: Salts) -> None:
-        self._next_salt = _salts(salts).__next__
-        self.disclosures: list[Disclosure] = []
-
-    def commit(self, value: object, pointer: str) -> str:
-        salt = self._next_salt()
-        tagged = value if type(value) is str and value.isascii() else to_tagged(value, pointer)
-        self.disclosures.append(Disclosure(pointer, salt, tagged))
-        return digest(salt, pointer, tagged)
-
-
-def _salts(random_bytes: Salts) -> Iterator[str]:
-    """Yield salts one by one, drawn in blocks: a system call costs more than a block."""
-    while True:
-        block = random_bytes(SALT_BYTES * 32)
-        for start in range(0, len(block), SALT_BYTES):
-            yield to_base64(block[start : start + SALT_BYTES])
-
-
-_Writer = Callable[[Any, str, _Commitments], Any]
+_Writer = Callable[[Any, str, list[_Found]], Any]
+"""Returns a value as the core has it, and lists the values that it commits to."""
 
 
 @cache
@@ -135,81 +139,76 @@ def _writer(annotation: Any) -> _Writer | None:
         if len(inner) > 1:
             raise TypeError(f"a field of {annotation} would be ambiguous when it is decoded")
         return _writer(inner[0])
-    if origin in _CONTAINERS:
-        return _CONTAINERS[origin](annotation)
+    if origin is Annotated:
+        if annotation == Exact:
+            return None
+        return _write_any if Any in get_args(annotation.__origin__) else _write_committed
+    if origin in (tuple, dict):
+        write = _writer(get_args(annotation)[0 if origin is tuple else 1])
+        return write and partial(_write_each if origin is tuple else _write_named, write)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return _struct(annotation)
+        return _struct_writer(annotation)
     if not is_leaf(annotation):
         raise TypeError(f"a field of {annotation} cannot be uncommitted in a record; see Exact")
     return _write_moment if annotation is datetime else None
 
 
-def _annotated(annotation: Any) -> _Writer | None:
-    if annotation == Exact:
-        return None
-    if Any in get_args(annotation.__origin__):
-        # The form in which a commitment is decoded where the field is of type Any.
-        return lambda value, pointer, into: {MARK: into.commit(value, pointer)}
-    return lambda value, pointer, into: Commitment(into.commit(value, pointer))
-
-
-def _each(annotation: Any) -> _Writer | None:
-    write = _writer(get_args(annotation)[0])
-    if write is None:
-        return None
-    return lambda value, pointer, into: tuple(
-        [write(item, f"{pointer}/{at}", into) for at, item in enumerate(value)]
-    )
-
-
-def _named(annotation: Any) -> _Writer | None:
-    write = _writer(get_args(annotation)[1])
-    if write is None:
-        return None
-    return lambda value, pointer, into: {
-        key: write(item, child(pointer, key), into) for key, item in _keys(value, pointer)
-    }
-
-
-_CONTAINERS: dict[Any, Callable[[Any], _Writer | None]] = {
-    Annotated: _annotated,
-    tuple: _each,
-    dict: _named,
-}
-
-
-def _keys(value: Mapping[str, Any], pointer: str) -> Iterator[tuple[str, Any]]:
-    for key, item in value.items():
-        if type(key) is not str or key.startswith("$"):
-            raise RecordValueError(pointer, f"{key!r} must be a text that does not begin with '$'")
-        to_tagged(key, pointer)
-        yield key, item
-
-
-def _struct(kind: type[msgspec.Struct]) -> _Writer | None:
+def _struct_writer(kind: type[msgspec.Struct]) -> _Writer | None:
     hints = get_type_hints(kind, include_extras=True)
-    writers = [
+    fields = [
         (name, f"/{name}", write, not _ABSENT.isdisjoint(get_args(hints[name])))
         for name in kind.__struct_fields__
         if (write := _writer(hints[name])) is not None
     ]
-    if not writers:
+    if not fields:
         return None
 
-    def write_all(value: Any, pointer: str, into: _Commitments) -> Any:
+    def write_struct(value: Any, pointer: str, found: list[_Found]) -> Any:
         if type(value) is not kind:
             raise RecordValueError(pointer, f"a {kind.__name__} belongs here, not {value!r}")
         written: dict[str, Any] = {}
-        for name, ending, write, optional in writers:
+        for name, ending, write, optional in fields:
             item = getattr(value, name)
-            if not optional or (item is not None and item is not msgspec.UNSET):
-                written[name] = write(item, pointer + ending, into)
+            if optional and (item is None or item is msgspec.UNSET):
+                continue
+            if (sealed := write(item, pointer + ending, found)) is not item:
+                written[name] = sealed
         return msgspec.structs.replace(value, **written) if written else value
 
-    return write_all
+    return write_struct
 
 
-def _write_moment(value: datetime, pointer: str, into: _Commitments) -> str | datetime:
+def _write_committed(value: object, pointer: str, found: list[_Found]) -> Commitment:
+    commitment = Commitment("")
+    found.append((pointer, value, commitment))
+    return commitment
+
+
+def _write_any(value: object, pointer: str, found: list[_Found]) -> dict[str, str]:
+    commitment = {MARK: ""}
+    found.append((pointer, value, commitment))
+    return commitment
+
+
+def _write_each(
+    write: _Writer, values: tuple[Any, ...], pointer: str, found: list[_Found]
+) -> tuple[Any, ...]:
+    return tuple([write(item, f"{pointer}/{at}", found) for at, item in enumerate(values)])
+
+
+def _write_named(
+    write: _Writer, values: Mapping[str, Any], pointer: str, found: list[_Found]
+) -> dict[str, Any]:
+    written = {}
+    for key, item in values.items():
+        if type(key) is not str or key.startswith("$"):
+            raise RecordValueError(pointer, f"{key!r} must be a text that does not begin with '$'")
+        to_tagged(key, pointer)
+        written[key] = write(item, child(pointer, key), found)
+    return written
+
+
+def _write_moment(value: datetime, pointer: str, found: list[_Found]) -> str | datetime:
     if value.tzinfo is not UTC:
         to_tagged(value, pointer)  # raises without a time zone
     # The encoder is faster and writes the same, except for whole seconds: it omits their zeros.
