@@ -6,7 +6,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
-from functools import partial
+from functools import cache, partial
 from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -138,8 +138,9 @@ def count_context(
     violations = context.freshness_violations
     _count_violations(is_declared, violations)
     name, lineage = context.name if is_declared(context.name) else EXTERNAL, context.lineage
-    ASSEMBLY_SECONDS.labels(name).observe(lineage.assembly_ms / 1000)
-    CONTEXT_TOKENS.labels(name).observe(lineage.tokens)
+    seconds, tokens = _of_context(name)
+    seconds.observe(lineage.assembly_ms / 1000)
+    tokens.observe(lineage.tokens)
     if lineage.items_dropped:
         ITEMS_DROPPED.labels(name).inc(lineage.items_dropped)
     CONTEXTS.labels(context.freshness_status).inc()
@@ -161,6 +162,12 @@ def count_context(
             context_id=context.context_id,
             violations=[f"{v.name}: {v.reason}" for v in violations],
         )
+
+
+@cache
+def _of_context(name: str) -> tuple[Histogram, Histogram]:
+    """Return the histograms of a declared context; the library looks labels up under a lock."""
+    return ASSEMBLY_SECONDS.labels(name), CONTEXT_TOKENS.labels(name)
 
 
 def _count_violations(

@@ -255,7 +255,7 @@ class Assembler:
             function = partial(definition.function, *bound.args, **bound.kwargs)
             returned = await self._calls.call(definition, function, ContextTimeoutError)
         items = returned if isinstance(returned, list | tuple) else [returned]
-        return [_item(definition, item) for item in items]
+        return [i if isinstance(i, ContextItem) else _item(definition, i) for i in items]
 
     async def _render(
         self, items: Sequence[ContextItem], request: AssemblyRequest
@@ -264,13 +264,12 @@ class Assembler:
 
         Each feature that a template names is read once.
         """
-        names = {
-            name for item in items if item.parsed is not None for name in item.parsed.references
-        }
-        definition, values = request.definition, dict[str, Any]()
-        if names:
-            owner = ReferenceOwner(f"context {definition.name!r}", definition.location)
-            values = await self._references.read(sorted(names), request.inputs, owner)
+        templates = [item.parsed for item in items if item.parsed is not None]
+        if not templates:
+            return items, frozenset()
+        names = {name for template in templates for name in template.references}
+        owner = ReferenceOwner(f"context {request.definition.name!r}", request.definition.location)
+        values = await self._references.read(sorted(names), request.inputs, owner)
         missing = {
             place
             for place, item in enumerate(items)
@@ -289,7 +288,7 @@ class Assembler:
     async def _track_sources(self, items: Sequence[ContextItem], reads: Reads) -> None:
         """Track the contexts whose text was used here but which were assembled earlier."""
         context_ids = {tracked.context.context_id for tracked in reads.contexts}
-        for source in (item.source for item in items):
+        for source in [item.source for item in items]:
             if isinstance(source, Context) and source.context_id not in context_ids:
                 context_ids.add(source.context_id)
                 reads.track_context(_tracked(source))
@@ -426,8 +425,6 @@ def _provenance(lineage: ContextLineage) -> set[Part]:
 
 
 def _item(definition: ContextDef, returned: object) -> ContextItem:
-    if isinstance(returned, ContextItem):
-        return returned
     if isinstance(returned, str):
         return ContextItem(returned, required=True)
     raise InvalidInputError(

@@ -154,6 +154,6 @@ async def _fit(
     limit: int | None = None,
 ) -> Fitted:
     """Fit the candidates here if they are short, and otherwise in a thread."""
-    if sum(len(candidate.content) for candidate in candidates) <= _LONGEST_INLINE:
+    if sum([len(candidate.content) for candidate in candidates]) <= _LONGEST_INLINE:
         return fit(candidates, policy, tokenizer, envelope, limit)
     return await asyncio.to_thread(fit, candidates, policy, tokenizer, envelope, limit)

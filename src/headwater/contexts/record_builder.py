@@ -38,6 +38,7 @@ from headwater.features.read_tracking import (
     TrackedContext,
     TrackedRetrieval,
 )
+from headwater.features.running_calls import IMMUTABLE
 from headwater.model.lineage import Context, NestedLineage
 from headwater.model.values import Part, TrackedFeature
 from headwater.records import core as crs
@@ -45,6 +46,7 @@ from headwater.records import core as crs
 _Verdict = tuple[datetime | None, bool]
 _SourceFields = tuple[Literal["entity", "index", "other"], str, str | None]
 
+_LITERAL = crs.ItemSource(kind="literal")
 _RECORDED_TYPES = (datetime, date, timedelta, Decimal, UUID, bytes)
 
 
@@ -192,9 +194,8 @@ def _source(item: ContextItem) -> crs.ItemSource:
         return crs.ItemSource(kind="context", ref=source.context_id)
     if source is not None:
         return crs.ItemSource(kind="other", ref=source)
-    if item.parsed is not None:
-        return crs.ItemSource(kind="template", ref=item.parsed.text)
-    return crs.ItemSource(kind="literal")
+    template = item.parsed
+    return _LITERAL if template is None else crs.ItemSource(kind="template", ref=template.text)
 
 
 def _feature(
@@ -250,6 +251,8 @@ def recorded_value(value: Any) -> Any:
 
     A feature may have any type that JSON can express; a record restores fewer types.
     """
+    if type(value) in IMMUTABLE:
+        return value
     json_form = msgspec.to_builtins(value, builtin_types=_RECORDED_TYPES, enc_hook=encode_custom)
     if json_form != value:
         with suppress(RecordValueError):

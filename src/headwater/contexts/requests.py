@@ -82,7 +82,7 @@ class Sent(NamedTuple):
 
 def has_messages(items: Sequence[ContextItem]) -> bool:
     """Return True if a context is messages: an item has a role, or is not text."""
-    return any(item.role is not None or item.part is not None for item in items)
+    return any([item.role is not None or item.part is not None for item in items])
 
 
 def with_called_tools(items: Sequence[ContextItem]) -> Sequence[ContextItem]:

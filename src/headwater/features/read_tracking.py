@@ -19,7 +19,7 @@ import msgspec
 
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.items import Chunk
-from headwater.features.running_calls import argument_key, copy_mutable
+from headwater.features.running_calls import IMMUTABLE, argument_key, copy_mutable
 from headwater.model.lineage import Context
 from headwater.model.values import FeatureValue, Part, TrackedFeature
 
@@ -128,17 +128,19 @@ class SeenReads:
         return True
 
 
-def judged(read: TrackedFeature) -> Iterator[tuple[TrackedFeature, int | None]]:
-    """Yield the values by which the freshness of a value is judged, each once with each own SLA.
+def judged(read: TrackedFeature) -> Iterable[tuple[TrackedFeature, int | None]]:
+    """Return the values by which the freshness of a value is judged, each once with each own SLA.
 
     The SLA is None where that of the context applies. The values are the value itself, unless its
     inputs decide alone, and its inputs, unless it was computed on a schedule. A feature's own SLA
     also applies to its inputs that have none.
     """
-    if not read.value.inputs:  # most values: this is a hot path
-        if read.value.rule != "inputs":
-            yield read, read.sla_ms
-        return
+    if read.value.inputs:
+        return _judged_inputs(read)
+    return () if read.value.rule == "inputs" else ((read, read.sla_ms),)
+
+
+def _judged_inputs(read: TrackedFeature) -> Iterator[tuple[TrackedFeature, int | None]]:
     seen = SeenReads()
     pending: list[tuple[TrackedFeature, int | None]] = [(read, None)]
     while pending:
@@ -187,13 +189,14 @@ class Reads:
         self.provenance.add(("feature", read.entity, read.feature, read.entity_id))
         if value.window is not None:
             self.provenance.add(("feature", read.entity, value.window.family, read.entity_id))
-        self.provenance |= value.provenance
+        if value.provenance:
+            self.provenance |= value.provenance
         key = (read.feature, read.entity_id)
         self._failed.pop(key, None)
         before = self._values.get(key)
         if before is not None and _is_same(before, value):
             return
-        kept = unshared(value)
+        kept = value if type(value.value) in IMMUTABLE else unshared(value)
         self._values[key] = kept
         self.features.append(read if kept is value else msgspec.structs.replace(read, value=kept))
 

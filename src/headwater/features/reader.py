@@ -131,7 +131,7 @@ class Reader:
                 loaded = {f.name: loaded_value(f, given[0]) for f in plan.requested}
                 if all(value is not msgspec.UNSET for value in loaded.values()):
                     return [loaded]
-            rows = await self.read(names, given)
+            rows = await self._tracked(plan, given, scope)
             return [{f.name: row[f.name].value for f in plan.requested} for row in rows]
         ids = list(map(plan.entity.text_id, entity_ids))
         now = self._clock.micros()
@@ -215,7 +215,12 @@ class Reader:
         scope = current_scope()
         if scope.transaction is None and self.loss.is_check_due:
             await self.check(scope)
-        plan = self._plan(names, scope)
+        return await self._tracked(self._plan(names, scope), entity_ids, scope)
+
+    async def _tracked(
+        self, plan: Plan, entity_ids: Iterable[object], scope: CallScope
+    ) -> list[FeatureRow]:
+        """Return the values of a plan, which the function that is running has then read."""
         ids = list(map(plan.entity.text_id, entity_ids))
         past = scope.past
         rows = await (self._rows(plan, ids) if past is None else self._past_rows(plan, ids, past))

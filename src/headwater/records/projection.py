@@ -71,15 +71,16 @@ def live_context(
 ) -> Context:
     """Return the context that was just assembled; `recorded` is False if storing it failed."""
     facts = _context_facts(record, core)
-    return Context(**facts, **_body(core, recorded=recorded), request=request)
+    return Context(**facts, **_body(core, facts, recorded=recorded), request=request)
 
 
 def past_context(record: Record, core: Core) -> PastContext:
     """Return the context of a stored record and its opened core."""
+    facts = _context_facts(record, core)
     return PastContext(
-        **_context_facts(record, core),
+        **facts,
         **_record_facts(record, core),
-        **_body(core, recorded=True),
+        **_body(core, facts, recorded=True),
         request=request_of(core),
     )
 
@@ -247,8 +248,8 @@ def _record_facts(record: Record, core: Core) -> dict[str, Any]:
     }
 
 
-def _body(core: Core, *, recorded: bool) -> dict[str, Any]:
-    """Return the fields that live and past contexts share."""
+def _body(core: Core, facts: Mapping[str, Any], *, recorded: bool) -> dict[str, Any]:
+    """Return the fields that live and past contexts share, besides those of `ContextFacts`."""
     grade, source = _graded(core)
     return {
         "lineage": _lineage(core),
@@ -259,7 +260,7 @@ def _body(core: Core, *, recorded: bool) -> dict[str, Any]:
             "grade": grade,
             "count_source": source,
             "warnings": warnings_of(core),
-            "freshness_violations": violations_of(core),
+            "freshness_violations": facts["freshness_violations"],
             "freshness_sla_ms": core.freshness.sla_ms,
         },
     }
@@ -365,7 +366,7 @@ def _item(item: Item) -> ItemLineage:
         reason=item.reason,
         priority=item.priority,
         required=item.required,
-        section=disclosed(item.section),
+        section=None if item.section is None else disclosed(item.section),
         tokens=item.tokens,
         emitted_tokens=item.emitted_tokens,
         short_by=item.short_by,
