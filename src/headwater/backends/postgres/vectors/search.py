@@ -219,8 +219,8 @@ def _hits(rows: Sequence[asyncpg.Record], query: VectorQuery, hits: Sequence[Hit
 
 def _hit(row: asyncpg.Record, score: float) -> Hit:
     id_, document, position, text, *fields, metadata = row[_ID:_SCORE]
-    place = (unescape(id_), unescape(document), position, unescape(text))
-    return Hit(*place, *fields, read_metadata(metadata), score, row.get("embedding"))
+    texts = (unescape(id_), unescape(document), position, unescape(text))
+    return Hit(*(*texts, *fields, read_metadata(metadata), score, row.get("embedding")))
 
 
 def _quoted(term: str) -> str:

@@ -310,7 +310,7 @@ def read_hits(
     ids = _json([*scores])
     embeddings = dict(home.read(_EMBEDDINGS, (ids,))) if query.with_embeddings else {}
     hits = [
-        Hit(*fields, _decode_metadata(metadata), scores[id_], embeddings.get(id_))
+        Hit(*(*fields, _decode_metadata(metadata), scores[id_], embeddings.get(id_)))
         for id_, metadata, *fields in home.read(_HITS, (ids,))
     ]
     if len(hits) < len(scores):
