@@ -76,24 +76,20 @@ UNION ALL BY NAME
 )
 """
 _ROWS = """
-SELECT id, seq, epoch_us(as_of) AS true_from, epoch_us(written_at) AS known_from,
-       {value} AS value, {misfit} AS misfit
+SELECT id, seq, epoch_us(as_of) AS true_from, epoch_us(written_at) AS known_from, {value} AS value
 FROM ({rows}) JOIN ids USING (entity_id)
 """
 # The order in which values of one moment were written, as one number.
 _WRITTEN = f"known_from::HUGEINT * {2**64} + seq"
 _PAST_TRUE = f"""
-CREATE OR REPLACE TABLE past AS
-SELECT id, true_from, true_from AS visible_from,
-       arg_max_null(value, {_WRITTEN}) AS value, arg_max_null(misfit, {_WRITTEN}) AS misfit
+SELECT id, true_from, true_from AS visible_from, arg_max_null(value, {_WRITTEN}) AS value
 FROM ({{rows}})
 GROUP BY id, true_from
 """
 # A value that is outranked when it becomes visible never counts. The rank of the others rises with
 # the time they become visible, so the last visible value is the answer.
 _PAST_KNOWN = """
-CREATE OR REPLACE TABLE past AS
-SELECT id, true_from, known_from AS visible_from, value, misfit
+SELECT id, true_from, known_from AS visible_from, value
 FROM (
     SELECT *, row_number() OVER (PARTITION BY id ORDER BY true_from, known_from, seq) AS rank
     FROM ({rows})
@@ -102,13 +98,23 @@ QUALIFY rank = max(rank) OVER (PARTITION BY id ORDER BY known_from)
 """
 _JOIN = """
 FROM points
-ASOF LEFT JOIN past ON past.id = points.id AND past.visible_from <= points."at"
+ASOF LEFT JOIN ({past}) AS past ON past.id = points.id AND past.visible_from <= points."at"
 """
+_COLUMN = f"""
+CREATE TABLE column_{{number}} AS
+SELECT CASE WHEN {{counts}} THEN value END AS value,
+       CASE WHEN {{counts}} THEN true_from END AS true_from
+{_JOIN}
+ORDER BY points."row"
+"""
+# Whether a value that was found is a JSON null, or does not fit the column.
+_HAS_NULLS = "SELECT bool_or(value IS NULL AND true_from IS NOT NULL) FROM column_{number}"
+_HAS_MISFITS = "SELECT bool_or({misfit} IS NOT NULL) FROM ({rows})"
 _MISFITS = f"""
-SELECT count(*), min(misfit), min(entity_id)
+SELECT count(*), min(value), min(entity_id)
 {_JOIN}
 JOIN ids ON ids.id = points.id
-WHERE misfit IS NOT NULL AND {{counts}}
+WHERE value IS NOT NULL AND {{counts}}
 """
 _STRING = "CASE WHEN value_json[1] = '\"' THEN value_json ->> '$' END"
 _TIME_TEXT = """strftime(CAST(value_time AS TIMESTAMP), '%Y-%m-%dT%H:%M:%S.%fZ')"""
@@ -308,22 +314,20 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
 
     def _add_column(self, duck: Session, number: int, column: FrameColumn) -> None:
         form = _FORMS[column.kind]
-        rows = _ROWS.format(
-            value=f"CAST({form.value} AS {form.type})",
-            misfit=f"CASE WHEN value IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END",
-            rows=self._rows(column),
-        )
-        duck.run((_PAST_KNOWN if self.known else _PAST_TRUE).format(rows=rows))
-        counts = _counts(column)
-        if scalar(duck.run("SELECT count(misfit) FROM past")):
-            row = duck.run(_MISFITS.format(counts=counts)).fetchone()
-            if row is not None and row[0]:
-                raise misfit_error(column, count=row[0], example=row[1], entity_id=row[2])
-        duck.run(
-            f"CREATE TABLE column_{number} AS"
-            f" SELECT CASE WHEN {counts} THEN value END AS value,"
-            f' CASE WHEN {counts} THEN true_from END AS true_from {_JOIN} ORDER BY points."row"'
-        )
+        value, counts = f"CAST({form.value} AS {form.type})", _counts(column)
+        duck.run(_COLUMN.format(number=number, counts=counts, past=self._past(column, value)))
+        if scalar(duck.run(_HAS_NULLS.format(number=number))):
+            misfit = f"CASE WHEN {value} IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END"
+            if scalar(duck.run(_HAS_MISFITS.format(misfit=misfit, rows=self._rows(column)))):
+                sql = _MISFITS.format(counts=counts, past=self._past(column, misfit))
+                row = duck.run(sql).fetchone()
+                if row is not None and row[0]:
+                    raise misfit_error(column, count=row[0], example=row[1], entity_id=row[2])
+
+    def _past(self, column: FrameColumn, value: str) -> str:
+        """Return the query of the rows that can be answers, with an expression as their value."""
+        rows = _ROWS.format(value=value, rows=self._rows(column))
+        return (_PAST_KNOWN if self.known else _PAST_TRUE).format(rows=rows)
 
     def _rows(self, column: FrameColumn) -> str:
         rows = f"SELECT * FROM headwater.history WHERE feature = {text(column.series)}"

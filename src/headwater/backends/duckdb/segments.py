@@ -152,7 +152,10 @@ def open_rows(
     rows = log.typed + name
     if files:
         session.segments += files
-        rows = f"{parquet(files, by_name=log.has_grown)} UNION ALL BY NAME {rows}"
+        stored = parquet(files, by_name=log.has_grown)
+        # Only a tail has columns that none of the files may have.
+        is_stored = tail is None and not log.has_grown
+        rows = stored if is_stored else f"{stored} UNION ALL BY NAME {rows}"
     session.run(f"CREATE VIEW headwater.{log.kind} AS {rows}")
 
 
