@@ -22,7 +22,9 @@ from headwater.errors import InvalidInputError
 
 _ALIVE = "alive.lock"
 _EXCLUSIVE = fcntl.LOCK_EX | fcntl.LOCK_NB
-_MAX_THREADS = 4
+MAX_THREADS = 4
+ROW_GROUP = 122_880
+"""As many rows of a table, or of a file that DuckDB wrote, are the work of one thread."""
 # What a session may write to its scratch folder, for each byte of its memory.
 _DISK_BYTES = 16
 _MIN_OBJECT_LIMIT = 16 << 20
@@ -114,7 +116,7 @@ class Session:
 
 
 @contextmanager
-def session(scratch: Path) -> Iterator[Session]:
+def session(scratch: Path, *, threads: int = MAX_THREADS) -> Iterator[Session]:
     """Open an isolated DuckDB session; its scratch folder is removed afterwards.
 
     Operators that need more memory than `session_memory` write to the scratch folder; others raise
@@ -122,7 +124,7 @@ def session(scratch: Path) -> Iterator[Session]:
     """
     with (
         private_folder(scratch) as folder,
-        closing(connect(folder)) as connection,
+        closing(connect(folder, threads=threads)) as connection,
     ):
         opened = Session(connection, folder)
         try:
@@ -132,9 +134,7 @@ def session(scratch: Path) -> Iterator[Session]:
             raise InvalidInputError(headline(error)) from error
 
 
-def connect(
-    folder: Path | None = None, *, threads: int = _MAX_THREADS
-) -> duckdb.DuckDBPyConnection:
+def connect(folder: Path | None = None, *, threads: int = MAX_THREADS) -> duckdb.DuckDBPyConnection:
     """Open a DuckDB in memory; what does not fit there is written to a folder of its own."""
     memory = session_memory()
     connection = duckdb.connect(

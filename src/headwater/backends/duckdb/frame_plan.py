@@ -13,10 +13,13 @@ from typing import NamedTuple, TypeVar
 
 import duckdb
 import msgspec
+from msgspec.structs import replace
 
 from headwater.backends.duckdb.segments import ALL_BUCKETS, HISTORY, open_rows
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import (
+    MAX_THREADS,
+    ROW_GROUP,
     Session,
     glob_literal,
     parquet,
@@ -104,16 +107,14 @@ _COLUMN = f"""
 CREATE TABLE column_{{number}} AS
 SELECT CASE WHEN {{counts}} THEN value END AS value,
        CASE WHEN {{counts}} THEN true_from END AS true_from
-{_JOIN}
-ORDER BY points."row"
+{_JOIN} ORDER BY points."row"
 """
 # Whether a value that was found is a JSON null, or does not fit the column.
 _HAS_NULLS = "SELECT bool_or(value IS NULL AND true_from IS NOT NULL) FROM column_{number}"
 _HAS_MISFITS = "SELECT bool_or({misfit} IS NOT NULL) FROM ({rows})"
 _MISFITS = f"""
 SELECT count(*), min(value), min(entity_id)
-{_JOIN}
-JOIN ids ON ids.id = points.id
+{_JOIN} JOIN ids ON ids.id = points.id
 WHERE value IS NOT NULL AND {{counts}}
 """
 _STRING = "CASE WHEN value_json[1] = '\"' THEN value_json ->> '$' END"
@@ -154,7 +155,10 @@ class FramePlan:
         rows = sum(segment.rows for segment in self._source.segments)
         groups = group_count(points, rows)
         if groups == 1:
-            tasks = [self._part(self._query.points, None, self._answer)]
+            part = self._part(self._query.points, None, self._answer)
+            # Several threads take half as much processor time again, and are hardly done earlier.
+            is_small = max(points, rows // max(1, len(part.columns))) <= ROW_GROUP
+            tasks = [replace(part, threads=1) if is_small else part]
         else:
             tasks = await in_thread(self._split, groups)
         done = 0
@@ -167,9 +171,7 @@ class FramePlan:
 
     def _count(self) -> int:
         with session(self._folder) as duck:
-            file = glob_literal(self._query.points)
-            count: int = scalar(duck.run(f"SELECT count(*) FROM read_parquet({file})"))
-            return count
+            return int(scalar(duck.run(f"SELECT count(*) FROM ({parquet([self._query.points])})")))
 
     def _part(self, points: Path, buckets: tuple[int, int] | None, answer: Path) -> FramePart:
         return FramePart(
@@ -302,10 +304,11 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
     """The range of buckets that all points are in, if it is known."""
     answer: Path
     scratch: Path
+    threads: int = MAX_THREADS
 
     def run(self) -> int:
         """Write the answer in the order of ``row``; return the number of points."""
-        with session(self.scratch) as duck:
+        with session(self.scratch, threads=self.threads) as duck:
             open_rows(duck, HISTORY, self.files, self.tail, longest=self.longest)
             duck.run(_POINTS.format(file=glob_literal(self.points)))
             for number, column in enumerate(self.columns):
@@ -316,18 +319,18 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
         form = _FORMS[column.kind]
         value, counts = f"CAST({form.value} AS {form.type})", _counts(column)
         duck.run(_COLUMN.format(number=number, counts=counts, past=self._past(column, value)))
-        if scalar(duck.run(_HAS_NULLS.format(number=number))):
-            misfit = f"CASE WHEN {value} IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END"
-            if scalar(duck.run(_HAS_MISFITS.format(misfit=misfit, rows=self._rows(column)))):
-                sql = _MISFITS.format(counts=counts, past=self._past(column, misfit))
-                row = duck.run(sql).fetchone()
-                if row is not None and row[0]:
-                    raise misfit_error(column, count=row[0], example=row[1], entity_id=row[2])
+        misfit = f"CASE WHEN {value} IS NULL THEN nullif({VALUE_AS_JSON}, 'null') END"
+        if scalar(duck.run(_HAS_NULLS.format(number=number))) and scalar(
+            duck.run(_HAS_MISFITS.format(misfit=misfit, rows=self._rows(column)))
+        ):
+            sql = _MISFITS.format(counts=counts, past=self._past(column, misfit))
+            if (row := duck.run(sql).fetchone()) and row[0]:
+                raise misfit_error(column, count=row[0], example=row[1], entity_id=row[2])
 
     def _past(self, column: FrameColumn, value: str) -> str:
         """Return the query of the rows that can be answers, with an expression as their value."""
-        rows = _ROWS.format(value=value, rows=self._rows(column))
-        return (_PAST_KNOWN if self.known else _PAST_TRUE).format(rows=rows)
+        past = _PAST_KNOWN if self.known else _PAST_TRUE
+        return past.format(rows=_ROWS.format(value=value, rows=self._rows(column)))
 
     def _rows(self, column: FrameColumn) -> str:
         rows = f"SELECT * FROM headwater.history WHERE feature = {text(column.series)}"

@@ -152,10 +152,9 @@ def open_rows(
     rows = log.typed + name
     if files:
         session.segments += files
-        stored = parquet(files, by_name=log.has_grown)
-        # Only a tail has columns that none of the files may have.
-        is_stored = tail is None and not log.has_grown
-        rows = stored if is_stored else f"{stored} UNION ALL BY NAME {rows}"
+        # Even an empty tail has the columns that its files may lack.
+        more = f" UNION ALL BY NAME {rows}" if log.has_grown or tail is not None else ""
+        rows = parquet(files, by_name=log.has_grown) + more
     session.run(f"CREATE VIEW headwater.{log.kind} AS {rows}")
 
 
