@@ -53,7 +53,8 @@ def messages_of(raw: object) -> tuple[Message, ...]:
     Raises:
         InvalidInputError: A message has none of the shapes; the text says which one, and where.
     """
-    if isinstance(raw, Message | Mapping | Dumpable):
+    # Lists first: to find that one has no method of a protocol takes as long as to read a message.
+    if not isinstance(raw, list | tuple) and isinstance(raw, Message | Mapping | Dumpable):
         raw = [raw]
     if isinstance(raw, str | bytes) or not isinstance(raw, Iterable):
         raise InvalidInputError(
