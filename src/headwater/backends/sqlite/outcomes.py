@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from headwater.backends.sql_lists import SqlDatabase
 from headwater.backends.sql_outcomes import (
@@ -23,8 +23,9 @@ from headwater.errors import UnknownContextError
 from headwater.ports import NO_DISCLOSURES, StoredOutcome, is_storable
 
 _OUTCOMES = f"outcomes ({ALL}, created_at, counted_model)"
+# The length is known without reading the disclosures, which are the largest part of a record.
 _RECORD = """
-SELECT created_at, model, disclosures = x'5b5d' FROM records
+SELECT created_at, model, length(disclosures) = 2 AND disclosures = x'5b5d' FROM records
 WHERE context_id = ? AND record_hash = ?
 """
 _EARLIER = f"SELECT {ALL} FROM outcomes WHERE outcome_id = ? OR source_key = ?"
@@ -97,7 +98,7 @@ def _row(item: _Append, db: sqlite3.Connection) -> tuple[Any, ...]:
         raise UnknownContextError(given.context_id)
     created_at, model, is_withheld = record
     item.stored = replace(given, disclosures=NO_DISCLOSURES) if is_withheld else given
-    values = [getattr(item.stored, column) for column in COLUMNS]
+    values = [*astuple(item.stored)]
     values[_AT] = to_micros(given.at)
     return (*values, created_at, model)
 

@@ -31,6 +31,7 @@ from headwater.model.contexts import RecordSummary
 from headwater.ports import AuditQuery, RecordQuery, StoredRecord, is_storable
 
 _ALL = StoredRecord.__struct_fields__
+_CREATED_AT = _ALL.index("created_at")
 _RECORDS = f"records ({', '.join(_ALL)})"
 _KEYS = "waiting_keys (key, created_at, context_id)"
 _SAME_ID_OR_HASH = (
@@ -251,9 +252,7 @@ def _append(erasures: SqliteErasures, items: Sequence[_Append], db: sqlite3.Conn
         _check_same(db, items[0].record)
         return
     keys = [
-        (key, to_micros(item.record.created_at), item.record.context_id)
-        for item in items
-        for key in item.keys
+        (key, item.row[_CREATED_AT], item.record.context_id) for item in items for key in item.keys
     ]
     # Pad with copies of the last key, so that few prepared statements are enough.
     keys += keys[-1:] * (-len(keys) % _KEYS_PER_STATEMENT)
@@ -268,9 +267,9 @@ def _check_same(db: sqlite3.Connection, record: StoredRecord) -> None:
 
 
 def _row(record: StoredRecord) -> tuple[Any, ...]:
-    values = msgspec.structs.asdict(record)
-    values["created_at"] = to_micros(record.created_at)
-    return tuple(values[column] for column in _ALL)
+    values = [*msgspec.structs.astuple(record)]
+    values[_CREATED_AT] = to_micros(record.created_at)
+    return tuple(values)
 
 
 class SqliteAuditLog:
