@@ -1,5 +1,6 @@
 """The virtual environments of the peers, separate from the project's."""
 
+import fcntl
 import subprocess
 import sys
 import tempfile
@@ -30,10 +31,13 @@ class Environment:
     def ready(self) -> Path:
         """Return the folder of its commands; install the peer first if needed."""
         mark, pins = self.folder / ".ready", self.pins.read_text()
-        if not (mark.exists() and mark.read_text() == pins):
-            for command in self._with_uv() if UV.exists() else self._with_pip():
-                self._run(command)
-            mark.write_text(pins)
+        WORK.mkdir(exist_ok=True)
+        with self.folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+            if not (mark.exists() and mark.read_text() == pins):
+                for command in self._with_uv() if UV.exists() else self._with_pip():
+                    self._run(command)
+                mark.write_text(pins)
         return self.commands
 
     def _with_uv(self) -> list[list[str]]:

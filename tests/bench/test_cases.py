@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from bench import process, production, report, rounds
-from bench.case import TINY, Case, Contestant, Figure, NotInstalledError, TimesPeer
+from bench.case import TINY, Case, Contestant, NotInstalledError, TimesPeer
 from bench.cases import CASES
 from bench.startup import HEADWATER
 from tests.fork_server import Copy, ForkServer, Order
@@ -22,6 +23,14 @@ from tests.fork_server import Copy, ForkServer, Order
 def is_foreign(contestant: Contestant | None) -> bool:
     """Return whether a contestant is installed into an environment of its own."""
     return contestant is not None and contestant.__module__.endswith(".peer")
+
+
+@contextmanager
+def skipped_unless_installed() -> Iterator[None]:
+    try:
+        yield
+    except NotInstalledError as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(autouse=True)
@@ -72,6 +81,9 @@ def marks(case: Case) -> list[pytest.MarkDecorator]:
     "case", [pytest.param(case, marks=marks(case), id=case.name) for case in CASES]
 )
 def test_a_case_measures_us_and_the_floor(case: Case) -> None:
+    if case.floor is not None and is_foreign(case.floor):
+        with skipped_unless_installed(), case.floor(TINY):
+            pass
     outcome = rounds.run(case, TINY, with_peer=not is_foreign(case.peer))
 
     assert outcome.failures == {}
@@ -86,10 +98,5 @@ def test_a_case_measures_us_and_the_floor(case: Case) -> None:
     [pytest.param(case.peer, id=case.name) for case in CASES if is_foreign(case.peer)],
 )
 def test_a_peer_that_can_be_installed_is_measured(contestant: Contestant) -> None:
-    try:
-        with contestant(TINY) as measure:
-            figure: Figure = measure()
-    except NotInstalledError as reason:
-        pytest.skip(str(reason))
-
-    assert figure.value > 0
+    with skipped_unless_installed(), contestant(TINY) as measure:
+        assert measure().value > 0
