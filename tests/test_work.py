@@ -1,4 +1,4 @@
-"""`make check` refuses an operation that takes more steps than `dev/work/counts.toml` says."""
+"""`make check` refuses an operation that takes more steps than `counts.toml` says."""
 
 import pytest
 

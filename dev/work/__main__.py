@@ -1,4 +1,4 @@
-"""Count what each operation makes the process do, and compare it with `dev/work/counts.toml`.
+"""Count what each operation makes the process do, and compare it with `counts.toml`.
 
 Calls, system calls and bytes are the same on a busy machine and on a quiet one, so they show that
 an operation has become slower where times cannot. A commit that changes the file says why.
