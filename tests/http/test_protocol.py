@@ -12,7 +12,7 @@ import pytest
 
 from headwater import FeatureStore
 from headwater.declarations.runtime import runtime_of
-from headwater.http.server.web_server import ConnectionDeadline, Phase, TimeLimits
+from headwater.http.server.client_limits import ConnectionDeadline, Phase, TimeLimits
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
 BODY = b'{"entity_id": "u1"}'
@@ -245,21 +245,21 @@ LIMITS = TimeLimits(idle=30, head=10, transfer=20, rate=1_000)
 )
 def test_a_body_may_be_as_slow_as_the_minimum_rate(rate: int, ticks: int | None) -> None:
     deadline = ConnectionDeadline(LIMITS)
-    passed = (n for n in range(100) if deadline.has_passed(n, Phase.BODY, None, n * rate))
+    passed = (n for n in range(100) if deadline.has_passed(n, Phase.BODY, 1, n * rate))
     assert next(passed, None) == ticks
 
 
 def test_a_fast_beginning_does_not_allow_a_longer_pause() -> None:
     deadline = ConnectionDeadline(LIMITS)
-    deadline.has_passed(0, Phase.BODY, None, 0)
-    assert not deadline.has_passed(1, Phase.BODY, None, 1 << 30)
-    assert not deadline.has_passed(20, Phase.BODY, None, 1 << 30)
-    assert deadline.has_passed(21, Phase.BODY, None, 1 << 30)
+    deadline.has_passed(0, Phase.BODY, 1, 0)
+    assert not deadline.has_passed(1, Phase.BODY, 1, 1 << 30)
+    assert not deadline.has_passed(20, Phase.BODY, 1, 1 << 30)
+    assert deadline.has_passed(21, Phase.BODY, 1, 1 << 30)
 
 
 def test_each_request_of_a_connection_has_its_own_deadline() -> None:
     deadline = ConnectionDeadline(LIMITS)
     for tick in range(0, 300, 9):
-        assert not deadline.has_passed(tick, Phase.HEAD, object(), 0)
-    assert not deadline.has_passed(1_000, Phase.RUNNING, None, 0)
-    assert not deadline.has_passed(1_000_000, Phase.RUNNING, None, 0)
+        assert not deadline.has_passed(tick, Phase.HEAD, tick, 0)
+    assert not deadline.has_passed(1_000, Phase.RUNNING, 1, 0)
+    assert not deadline.has_passed(1_000_000, Phase.RUNNING, 1, 0)
