@@ -67,8 +67,17 @@ class Guard:
 
     async def admit(self, scope: Scope) -> Caller:
         """Return the caller; raise if the request may not be answered."""
+        return self.known(scope) or await self.of_token(scope)
+
+    def known(self, scope: Scope) -> Caller | None:
+        """Return the caller if its key is known or none is needed, or None if it has a token.
+
+        Raise if the request may not be answered. Only a token may need the keys of its issuer, so
+        most requests are admitted without a coroutine.
+        """
         now = time.monotonic()
-        self.keys.look(now)
+        if now >= self.keys.next_look:
+            self.keys.look(now)
         if self._addresses:
             self._addresses.take(_address(scope), now, "this address")
         if self.keys.is_empty and self._tokens is None:
@@ -79,16 +88,21 @@ class Guard:
         key = request_key(scope["headers"])
         grant = self.keys.find(key)
         if grant is None and self._tokens is not None and is_jwt(key):
-            # Tokens are not guessed, so wrong ones do not slow their address down.
-            caller = await self._tokens.caller(key)
-            if self._callers:
-                self._callers.take(caller.name, now, f"the caller {caller.name!r}")
-            return caller
+            return None
         if grant is None or not grant.is_used:
             grant = self._first_use(grant, key, scope, now)
         if grant.bucket:
             grant.bucket.take(now, f"the key {grant.caller.name!r}")
         return grant.caller
+
+    async def of_token(self, scope: Scope) -> Caller:
+        """Return the caller of a request with a token; raise if the token is not valid."""
+        assert self._tokens is not None, "without tokens, every request is known or refused"
+        # Tokens are not guessed, so wrong ones do not slow their address down.
+        caller = await self._tokens.caller(request_key(scope["headers"]))
+        if self._callers:
+            self._callers.take(caller.name, time.monotonic(), f"the caller {caller.name!r}")
+        return caller
 
     async def recognize(self, scope: Scope) -> Caller | None:
         """Return the caller of a request that needs no key, or None without a valid one."""

@@ -53,7 +53,8 @@ class KeyRing:
         self._by_text: dict[bytes, KnownKey] = {}
         self._of_settings = tuple(self._keys.values())
         self._signature = _signature(self._path)
-        self._next_look = time.monotonic() + _POLL_SECONDS
+        self.next_look = time.monotonic() + _POLL_SECONDS
+        """When ``look`` has something to do."""
         self.problem: str | None = None
         """Why the keys file could not be read when it last changed, or None."""
         self.is_empty = not self._of_settings and self._signature is None
@@ -79,9 +80,9 @@ class KeyRing:
 
     def look(self, monotonic: float) -> None:
         """Read the file again if it has changed; this does nothing for a second after a look."""
-        if monotonic < self._next_look:
+        if monotonic < self.next_look:
             return
-        self._next_look = monotonic + _POLL_SECONDS
+        self.next_look = monotonic + _POLL_SECONDS
         try:
             before, self._signature = self._signature, None
             signature = self._signature = _signature(self._path)

@@ -43,8 +43,8 @@ from headwater.http.routing.request_metrics import (
 )
 from headwater.http.routing.request_parsing import quoted_path
 from headwater.http.routing.responses import ApiResponse, Cors, negotiate
-from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteScope, RouteTree
-from headwater.model.callers import current_caller, set_caller
+from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteTree
+from headwater.model.callers import Caller, current_caller, set_caller
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
 
@@ -197,7 +197,16 @@ class App(Router):
             if method == "OPTIONS" and self._cors and self._cors.is_preflight(scope):
                 response: Response = self._cors.preflight_response()
             else:
-                endpoint = await self._admit(scope, resource, method)
+                endpoint = resource.endpoints.get(method)
+                if endpoint is not None and endpoint.scope == "public":
+                    set_caller(await self._guard.recognize(scope))
+                else:
+                    caller = self._guard.known(scope) or await self._guard.of_token(scope)
+                    set_caller(caller)
+                    _check(caller, endpoint)
+                if endpoint is None:  # without a key, callers do not learn if it exists
+                    allowed = sorted(resource.endpoints)
+                    raise MethodError(method, allowed) if allowed else NoRouteError
                 response = await endpoint.respond(scope, receive, parameters)
         except Exception as error:  # noqa: BLE001 - the last handler: the caller gets a response
             log_problem(error, method, resource.path, request_id, private=self.private)
@@ -221,24 +230,6 @@ class App(Router):
         # A program may call the application in the task in which it uses the store.
         set_caller(before)
 
-    async def _admit(self, scope: Scope, resource: Resource, method: str) -> AnyEndpoint:
-        """Return the endpoint of a method; without a key, callers do not learn if it exists."""
-        endpoint = resource.endpoints.get(method)
-        needed: RouteScope = "any" if endpoint is None else endpoint.scope
-        if needed == "public":
-            set_caller(await self._guard.recognize(scope))
-        else:
-            caller = await self._guard.admit(scope)
-            set_caller(caller)
-            if needed != "any":
-                caller.check(needed)
-            if caller.limits is not None and endpoint is not None and not endpoint.applies_limits:
-                raise CallerLimitError(caller.name, "this route does not apply limits of keys")
-        if endpoint is None:
-            allowed = sorted(resource.endpoints)
-            raise MethodError(method, allowed) if allowed else NoRouteError
-        return endpoint
-
     def flush(self) -> None:
         """Record the metrics and log records that are still buffered."""
         self._metrics.flush()
@@ -259,3 +250,14 @@ class App(Router):
                 yield
             finally:
                 self.flush()
+
+
+def _check(caller: Caller, endpoint: AnyEndpoint | None) -> None:
+    """Raise if the scopes or the limits of a caller do not allow an endpoint."""
+    if endpoint is None:
+        return
+    needed = endpoint.scope
+    if needed != "any" and needed != "public" and needed not in caller.scopes:
+        caller.check(needed)
+    if caller.limits is not None and not endpoint.applies_limits:
+        raise CallerLimitError(caller.name, "this route does not apply limits of keys")

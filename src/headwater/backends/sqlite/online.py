@@ -75,6 +75,9 @@ class SqliteOnlineStore:
         self._group = group
 
     async def get(self, entity: str, entity_ids: Sequence[str]) -> list[Cells]:
+        if len(entity_ids) == 1:
+            rows = self._home.read(_ONE, (entity, entity_ids[0]))
+            return [decode_cells(rows[0][0])] if rows else [{}]
         return [decode_cells(state) for state in await self.get_packed(entity, entity_ids)]
 
     async def get_packed(self, entity: str, entity_ids: Sequence[str]) -> list[bytes | msgspec.Raw]:

@@ -12,6 +12,7 @@ import msgspec
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import quoted
+from headwater.features.call_scope import real_clock
 from headwater.history.one_value import MOST_CAUSES, MOST_ROWS
 from headwater.http.routing.problems import problem_of
 from headwater.http.routing.request_errors import TooManyValuesError
@@ -51,6 +52,8 @@ class Features:
 
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
+        # No route runs inside of a function, whose time may be another.
+        self._clock = real_clock(store.clock)
 
     def routes(self) -> list[Route]:
         return [
@@ -73,7 +76,7 @@ class Features:
         """Read one feature of one entity."""
         (row,) = await self._store.get_feature_values((name,), (entity_id,))
         value = row[name]
-        age = value.age_ms(self._store.clock.now())
+        age = value.age_ms(self._clock.now())
         return OneFeature(name, entity_id, value.value, value.as_of, age, value.source)
 
     async def read_history(
@@ -111,7 +114,7 @@ class Features:
         limit = self._store.settings.http.max_values
         if len(names) * len(body.entity_ids) > limit:
             raise TooManyValuesError(len(body.entity_ids), len(names), limit)
-        order, now = list(dict.fromkeys(body.features)), self._store.clock.now
+        order, now = list(dict.fromkeys(body.features)), self._clock.now
         rows = {
             entity_id: EntityRow(entity_id, {name: _value(row[name], now()) for name in order})
             async for entity_id, row in self._rows(names, list(dict.fromkeys(body.entity_ids)))

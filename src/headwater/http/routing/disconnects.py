@@ -34,7 +34,11 @@ class Disconnects:
 
         The body must have been read, so that ``receive`` has nothing left but the end.
         """
-        watched, calls = _Call(receive), self._running()
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._loop, self._calls = loop, set()
+            loop.call_later(_SCAN_SECONDS, self._scan, loop, self._calls)
+        calls, watched = self._calls, _Call(receive, asyncio.current_task(loop))
         calls.add(watched)
         try:
             return await call
@@ -47,14 +51,6 @@ class Disconnects:
             calls.discard(watched)
             if watched.watch is not None:
                 watched.end(watched.watch)
-
-    def _running(self) -> set[_Call]:
-        """Return the running calls of this loop; begin to scan them if there was none."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self._loop, self._calls = loop, set()
-            loop.call_later(_SCAN_SECONDS, self._scan, loop, self._calls)
-        return self._calls
 
     def _scan(self, loop: asyncio.AbstractEventLoop, calls: set[_Call]) -> None:
         if not calls:
@@ -75,9 +71,9 @@ class _Call:
     _is_slow = False
     _is_gone = False
 
-    def __init__(self, receive: Receive) -> None:
+    def __init__(self, receive: Receive, request: asyncio.Task[object] | None) -> None:
         self._receive = receive
-        self._request = asyncio.current_task()
+        self._request = request
 
     def age(self) -> None:
         """Begin to watch the connection the second time this is called."""

@@ -110,11 +110,15 @@ def parse_query(scope: Scope) -> list[tuple[str, str]]:
     if not query:
         return []
     try:
-        text = query.decode()
-        pairs = [part.partition("=") for part in text.split("&") if part]
-        if "%" in text or "+" in text:
-            return [(_unquote_plus(name), _unquote_plus(value)) for name, _, value in pairs]
-        return [(name, value) for name, _, value in pairs]
+        text, pairs = query.decode(), []
+        is_quoted = "%" in text or "+" in text
+        for part in text.split("&"):
+            name, _, value = part.partition("=")
+            if is_quoted:
+                name, value = _unquote_plus(name), _unquote_plus(value)
+            if part:
+                pairs.append((name, value))
+        return pairs
     except UnicodeDecodeError as error:
         raise MalformedError("the query is not UTF-8; percent-encode it as UTF-8") from error
 

@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 
 from starlette.responses import Response
-from starlette.types import Scope
+from starlette.types import Receive, Scope, Send
 
 CREATED = 201
 ACCEPTED = 202
@@ -18,6 +18,7 @@ SMALLEST_COMPRESSED = 1024
 
 NO_SNIFF = (b"x-content-type-options", b"nosniff")
 _NO_STORE = (b"cache-control", b"no-store")
+_JSON = (b"content-type", b"application/json")
 # A cache that several keys share must not give one the response to another.
 _FOREVER = (
     (b"cache-control", b"private, max-age=31536000, immutable"),
@@ -48,19 +49,29 @@ class ApiResponse(Response):
     is_negotiable: bool
     """Whether the response may be sent in another form; most are too small to be compressed."""
 
-    def init_headers(self, headers: Mapping[str, str] | None = None) -> None:
-        self.is_negotiable = len(self.body) >= SMALLEST_COMPRESSED
-        # Starlette's own method looks up each header by name, which takes four times as long.
-        self.raw_headers = [
-            (b"content-type", self.media_type.encode()),
-            (b"content-length", b"%d" % len(self.body)),
-            NO_SNIFF,
-            _NO_STORE,
-        ]
-        if self.status_code == NO_CONTENT:
-            del self.raw_headers[:2]  # they describe a body
+    def __init__(
+        self,
+        body: bytes,
+        status: int = 200,
+        headers: Mapping[str, str] | None = None,
+        media_type: str = media_type,
+    ) -> None:
+        # Starlette's own looks up each header by name, and takes several times as long.
+        self.body, self.status_code, self.background = body, status, None
+        self.is_negotiable = len(body) >= SMALLEST_COMPRESSED
+        self.raw_headers = [NO_SNIFF, _NO_STORE]
+        if status != NO_CONTENT:
+            kind = (
+                _JSON if media_type == self.media_type else (b"content-type", media_type.encode())
+            )
+            self.raw_headers = [kind, (b"content-length", b"%d" % len(body)), NO_SNIFF, _NO_STORE]
         if headers:
             self.raw_headers += [(name.encode(), text.encode()) for name, text in headers.items()]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        start, headers = "http.response.start", self.raw_headers
+        await send({"type": start, "status": self.status_code, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body})
 
     def with_etag(self) -> ApiResponse:
         """Let a client that kept the response ask if it has changed."""

@@ -206,7 +206,7 @@ class Endpoint:
         """Call the function with the arguments of a request."""
         arguments = self._query_arguments(parse_query(scope))
         for (name, kind, _), segment in zip(self._path, path, strict=True):
-            text = unquote_segment(segment)
+            text = unquote_segment(segment) if "%" in segment else segment
             arguments[name] = text if kind is str else convert_parameter(text, kind, name)
         if self._is_file:
             return await self._with_file(scope, receive, arguments)

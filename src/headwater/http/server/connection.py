@@ -83,6 +83,7 @@ class Exchange:
     _head = b""
     _is_chunked = False
     _to_send = 0
+    _task: asyncio.Task[None]
 
     def __init__(
         self, connection: Connection, scope: Scope, *, keeps_alive: bool, expects_continue: bool
@@ -95,9 +96,8 @@ class Exchange:
     def start(self) -> None:
         """Let the application answer, in a task."""
         connection = self._connection
-        task = connection.loop.create_task(self._run(connection.app))
-        connection.tasks.add(task)
-        task.add_done_callback(connection.tasks.discard)
+        self._task = connection.loop.create_task(self._run(connection.app))
+        connection.tasks.add(self._task)
 
     async def _run(self, app: ASGIApp) -> None:
         error: BaseException | None = None
@@ -105,6 +105,9 @@ class Exchange:
             await app(self.scope, self.receive, self.send)
         except BaseException as raised:  # noqa: BLE001 - a task of its own: none else would log it
             error = raised
+        # Not by a callback, which would cost each request a turn of the loop.
+        self._connection.tasks.discard(self._task)
+        del self._task
         if error is None and (self.is_complete or self.is_disconnected):
             return
         _server_log.error("the application did not complete its response", exc_info=error)

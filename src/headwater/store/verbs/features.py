@@ -72,7 +72,8 @@ class FeatureVerbs(Verbs):
         {'ada': {'total_spend': 25.0}, 'bob': {'total_spend': None}}
         """
         check_sequences(names, entity_ids)
-        if current_caller() is not None:
+        caller = current_caller()
+        if caller is not None and caller.limits is not None:
             await self._runtime.check_limits(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         rows = await engine.reader.values(names, entity_ids)
@@ -88,7 +89,8 @@ class FeatureVerbs(Verbs):
         'online'
         """
         check_sequences(names, entity_ids)
-        if current_caller() is not None:
+        caller = current_caller()
+        if caller is not None and caller.limits is not None:
             await self._runtime.check_limits(names, entity_ids)
         engine = self._runtime.current() or await self._runtime.open()
         return await engine.reader.read(names, entity_ids)
