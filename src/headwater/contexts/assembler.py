@@ -18,6 +18,7 @@ from headwater.contexts.counters import ModelCounters
 from headwater.contexts.fitting import ItemFitter
 from headwater.contexts.freshness import judge
 from headwater.contexts.record_builder import AssemblyRequest, AssemblyResult, build_core
+from headwater.contexts.record_builder import prepare as prepare_records
 from headwater.contexts.recorder import Recorder
 from headwater.contexts.requests import with_called_tools
 from headwater.core.clock import to_micros
@@ -169,13 +170,14 @@ class Assembler:
         return False
 
     async def warm_up(self) -> None:
-        """Load tokenizers and prices of the declared contexts, so that the first call is fast.
+        """Load tokenizers, prices and types of the declared contexts, so the first call is fast.
 
         Loading takes half a second and runs in a thread. Raise `ConfigError` if the settings make
         recording impossible.
         """
         if self._registry.contexts:
             self.recorder.check()
+            await asyncio.to_thread(prepare_records)
         for definition in self._registry.contexts.values():
             await self._load(definition.model)
 

@@ -42,6 +42,7 @@ from headwater.features.running_calls import IMMUTABLE
 from headwater.model.lineage import Context, NestedLineage
 from headwater.model.values import Part, TrackedFeature
 from headwater.records import core as crs
+from headwater.records.sealing import prepare as prepare_sealing
 
 _Verdict = tuple[datetime | None, bool]
 _SourceFields = tuple[Literal["entity", "index", "other"], str, str | None]
@@ -133,6 +134,12 @@ def build_core(
         ),
         timing=crs.Timing(started_at=result.started_at, assembly_us=result.assembly_us),
     )
+
+
+def prepare() -> None:
+    """Load what the first record of a process would wait for."""
+    prepare_sealing(crs.Core)
+    _versions()
 
 
 @cache

@@ -32,6 +32,11 @@ def plain(value: Any) -> Any:
     return value
 
 
+def prepare(kind: type[msgspec.Struct]) -> None:
+    """Look at the types of a struct's fields, as the first value of it would."""
+    _untyped_fields(kind)
+
+
 _fields_by_type: dict[type[msgspec.Struct], tuple[str, ...]] = {}
 
 

@@ -7,11 +7,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Receive, Scope, Send
 
 from headwater.access.guard import Guard
+from headwater.core.json_values import prepare
 from headwater.core.ui_files import UI_FOLDER
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.last_hour import LastHour
@@ -45,6 +47,8 @@ from headwater.http.routing.request_parsing import quoted_path
 from headwater.http.routing.responses import ApiResponse, Cors, negotiate
 from headwater.http.routing.route import AnyEndpoint, Resource, Route, RouteTree
 from headwater.model.callers import Caller, current_caller, set_caller
+from headwater.model.contexts import Assembled
+from headwater.model.indexes import SearchHits
 from headwater.store.feature_store import FeatureStore
 from headwater.telemetry import tracer_of
 
@@ -229,6 +233,12 @@ class App(Router):
             self._metrics.record(*answered)
         # A program may call the application in the task in which it uses the store.
         set_caller(before)
+
+    def warm_up(self) -> None:
+        """Look at the types of the responses that are sent most, as their first one would."""
+        for kind in (Assembled, SearchHits):
+            prepare(kind)
+            msgspec.json.Decoder(kind)  # looks at all types inside, which the process keeps
 
     def flush(self) -> None:
         """Record the metrics and log records that are still buffered."""

@@ -115,6 +115,12 @@ def _bytes(sealed: msgspec.Struct) -> bytes:
     return raw
 
 
+def prepare(kind: type[msgspec.Struct]) -> None:
+    """Make what seals cores of a type, which otherwise the first one would wait for."""
+    _writer(kind)
+    _decoder(kind)
+
+
 @cache
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[msgspec.Struct]:
     return msgspec.json.Decoder(kind)

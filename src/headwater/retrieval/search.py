@@ -76,11 +76,12 @@ class Searcher:
         version = await self._vectors.version(index.name)
         spec = self._generations.declared(index) if version is None else version.spec
         await self._generations.warm_up(index, spec)
-        if version is not None:
-            query = VectorQuery(index=index.name, generation=version.generation, limit=1)
-            unit = struct.pack(f"<{spec.dimensions}f", 1.0, *[0.0] * (spec.dimensions - 1))
-            await self._vectors.nearest(replace(query, embedding=unit))
-            await self._vectors.matching(replace(query, terms=("a",)))
+        # Also if nothing is indexed yet: a search that finds nothing loads the same modules.
+        generation = 0 if version is None else version.generation
+        query = VectorQuery(index=index.name, generation=generation, limit=1)
+        unit = struct.pack(f"<{spec.dimensions}f", 1.0, *[0.0] * (spec.dimensions - 1))
+        await self._vectors.nearest(replace(query, embedding=unit))
+        await self._vectors.matching(replace(query, terms=("a",)))
 
     async def _run(
         self, index: IndexDef, query: str, options: SearchOptions, as_of: AsOf | None = None

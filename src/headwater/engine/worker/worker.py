@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from headwater.core.clock import EPOCH
 from headwater.core.logging import Outage, log
+from headwater.declarations.definitions import definition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
@@ -195,11 +196,18 @@ class Worker:
         await self.run()
 
     async def open(self) -> None:
-        """Open the store; while one of its servers is unavailable, wait and try again.
+        """Open the store, and load what a start needs, which would delay requests to this process.
+
+        While a server of the store is unavailable, wait and try again.
 
         >>> await Worker(store).open()
         """
-        await self._open()
+        engine = await self._open()
+        if engine.registry.all_indexes():
+            await preload()
+        for feature in engine.registry.features.values():
+            if feature.triggers or feature.refresh is not None:
+                definition_of(feature)  # kept by the function
 
     async def _open(self) -> Engine:
         return await self._retry(

@@ -121,6 +121,9 @@ async def _serve(
         if has_contexts:
             await engine.refresh.check_queries()
             await engine.warm_up()
+            app.warm_up()
+        if isinstance(worker, Worker):
+            await worker.open()
         drain = store.settings.worker.drain_timeout
         announce = partial(announce_address, host, listener, on_ready)
         server = WebServer(app, store.settings, listener, announce)
