@@ -97,9 +97,9 @@ async def lose_online(store: FeatureStore, *user_ids: str) -> None:
     keys = Keys(store.settings.redis.prefix, store.settings.partitions, "any")
     async with redis.asyncio.Redis.from_url(url) as client:
         for user_id in user_ids:
-            state, ids = keys.of(user_id).state(("User", user_id))
-            assert await client.delete(state) == 1
-            assert await client.zrem(ids, user_id) == 1
+            part = keys.of(user_id)
+            assert await client.delete(part.state(("User", user_id))) == 1
+            assert await client.zrem(f"{part.ids}User", user_id) == 1
 
 
 async def lose_history(store: FeatureStore, condition: str) -> None:

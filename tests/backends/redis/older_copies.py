@@ -38,5 +38,5 @@ async def _names(redis: Redis, keys: Keys, parts: list[PartitionKeys]) -> list[s
         names += [name for name in vars(part).values() if name not in prefixes]
         ids = f"{part.ids}User"
         users = await redis.call(command(ids, "ZRANGE", ids, 0, -1))
-        names += [ids, *(part.state(("User", user.decode()))[0] for user in users)]
+        names += [ids, *(part.state(("User", user.decode())) for user in users)]
     return names

@@ -66,6 +66,41 @@ async def test_a_malformed_entry_becomes_a_dead_letter_and_does_not_block_others
     assert await query(store, "SELECT count(*) FROM events") == [(2,)]
 
 
+async def test_each_entity_gets_its_own_state_in_a_page_of_odd_entries(
+    store: FeatureStore, user: type, redis: Redis, keys: Keys
+) -> None:
+    @entity(store)
+    class Basket:
+        basket_id: str
+
+    @feature(entity=Basket, trigger="buy")
+    async def bought(basket_id: str, event: ServiceEvent) -> int:
+        return int((await store.get_feature("bought", basket_id) or 0) + 1)
+
+    declare_total(store, user)
+    part = keys.of("u1")
+    together = [name for name in map("u{}".format, range(2, 200)) if keys.of(name) is part][:2]
+    for name in ("u1", *together):
+        await store.publish("buy", name, {"amount": 1})
+    await store.drain()
+    odd: list[list[str | bytes]] = [
+        ["t", "buy", "k", b"\xff", "e", "{"],
+        ["t", "buy", "k", b"\xfe", "e", "{"],
+        ["t", "buy"],
+        ["t", "buy", "k", together[0], "e", "{"],
+        ["t", "buy", "k", "u1", "e", "{}", "o", "x/total"],
+    ]
+    for fields, name in zip(odd, ("u1", *together, "u1", together[0]), strict=True):
+        await redis.call(command(part.events, "XADD", part.events, "*", *fields))
+        await store.publish("buy", name, {"amount": 10})
+    await store.drain()
+    values = await store.get_features(["total"], ["u1", *together])
+    assert [row["total"] for row in values.values()] == [21, 21, 11]
+    values = await store.get_features(["bought"], ["u1", *together])
+    assert [row["bought"] for row in values.values()] == [3, 3, 2]
+    assert len(await store.dead_letters.list()) == len(odd)
+
+
 async def test_a_write_to_an_entity_on_any_shard_arrives_once(
     store: FeatureStore, user: type
 ) -> None:
@@ -330,7 +365,7 @@ async def test_a_key_of_another_program_is_named_and_nothing_is_half_written(
     store: FeatureStore, user: type, redis: Redis, keys: Keys
 ) -> None:
     declare_total(store, user)
-    key = keys.of("u1").state(("User", "u1"))[0]
+    key = keys.of("u1").state(("User", "u1"))
     await redis.call(command(key, "LPUSH", key, "not ours"))
     with pytest.raises(BackendError, match=r"redis\.prefix"):
         await store.set_feature("total", "u1", 1)

@@ -65,7 +65,8 @@ async def test_a_redis_that_lost_its_data_gets_the_erasures_back(
 async def test_a_rebuild_removes_what_an_older_copy_of_redis_has_of_an_erased_entity(
     shop: FeatureStore, redis: Redis, keys: Keys
 ) -> None:
-    key, ids = keys.of("ada").state(("User", "ada"))
+    part = keys.of("ada")
+    key, ids = part.state(("User", "ada")), f"{part.ids}User"
     state = await redis.call(command(key, "GET", key))
     await shop.admin.forget("User", "ada", reason="request 12", allow_return=True)
     await _lose_erasures(redis, keys)

@@ -26,6 +26,7 @@ from headwater.backends.redis.online import RedisOnlineStore, Sender
 from headwater.backends.redis.streams import (
     StreamPage,
     StreamPublisher,
+    Touches,
     changes_json,
     documents_json,
     encode_state,
@@ -34,7 +35,6 @@ from headwater.backends.redis.streams import (
     next_entries,
     received_at,
     to_batch,
-    version_prefix,
 )
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.logging import Outage, log
@@ -207,11 +207,10 @@ class RedisBus:
         first, cursor = self._last_read.pop(lease.partition, ("", b""))
         if first != batch.deliveries[0].position:
             raise LeaseLostError(lease.partition, lease.owner)
-        token = self._notifications.token(lease.partition)
         # The next page is read in the same round trip, and dropped if the commit is refused.
         written = self._cross_shard.split(outcome)
-        commit, read = self._commit_call(outcome, written, cursor), self._prefetcher.call(lease)
-        verdict, page = await self._redis.calls([commit, read])
+        read, keep = self._prefetcher.request(lease)
+        verdict, page = await self._redis.calls([self._commit_call(outcome, written, cursor), read])
         if verdict == b"lease":
             raise LeaseLostError(lease.partition, lease.owner)
         if verdict == b"erased":
@@ -221,7 +220,7 @@ class RedisBus:
             keys = list(written.states)
             raise VersionConflictError(lease.partition, (keys[place] for place in verdict))
         if page is not None:
-            self._prefetcher.keep(lease, token, page)
+            keep(page)
         await self._forward(lease.partition, writes=bool(written.remote), dead=bool(outcome.dead))
 
     async def _forward(self, partition: int, *, writes: bool, dead: bool) -> None:
@@ -238,15 +237,12 @@ class RedisBus:
         lease, deliveries = outcome.batch.lease, outcome.batch.deliveries
         keys = self._keys.parts[lease.partition]
         states: list[Any] = []
-        versions: list[str] = []
         new: list[str] = []
         for key, cells in written.states.items():
-            version = outcome.versions[key]
-            name, ids = self._keys.of(key[1]).state(key)
-            states += (name, encode_state(version + 1, encode_cells(cells)))
-            versions.append(version_prefix(version))
+            part, version = self._keys.of(key[1]), outcome.versions[key]
+            states += (part.state(key), encode_state(version + 1, encode_cells(cells)))
             if not version:
-                new += (ids, key[1])
+                new += (f"{part.ids}{key[0]}", key[1])
         documents = documents_json(outcome.documents)
         redriven = [
             unhandled(delivery.event.entity_id, delivery.only, delivery.position)
@@ -264,8 +260,8 @@ class RedisBus:
             ],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.remote),
-            *(len(versions), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
-            *(len(documents), outcome.checked, len(redriven), *states, *versions, *new),
+            *(len(written.states), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
+            *(len(documents), outcome.checked, len(redriven), *states, *new),
             *(*redriven, *letters, *follow_ups, *documents),
         )
 
@@ -322,7 +318,8 @@ class Prefetcher:
         self._keys = keys
         self._notifications = notifications
         self._limit = 0
-        self._touches = b"{}"
+        self._touches: Touches = {}
+        self._touches_json = b"{}"
         self._page_bytes = min(_MAX_PAGE_BYTES, _MAX_BYTES // len(keys.parts))
         self._pages: dict[int, StreamPage] = {}
         self._void: dict[int, Lease] = {}
@@ -334,7 +331,9 @@ class Prefetcher:
     def configure(self, limit: int, touches: Mapping[str, Collection[str]]) -> None:
         """Set the maximum number of events per page, and the entities whose states it includes."""
         self._limit = limit
-        self._touches = _encode(touches)
+        ordered = {event_type: sorted(entities) for event_type, entities in touches.items()}
+        self._touches = {event_type.encode(): entities for event_type, entities in ordered.items()}
+        self._touches_json = _encode(ordered)
 
     async def fetch(self, leases: Sequence[Lease]) -> None:
         """Read the next pages of the partitions whose state is unknown."""
@@ -365,27 +364,28 @@ class Prefetcher:
             )
 
     async def _read(self, leases: Sequence[Lease]) -> None:
-        tokens = [self._notifications.token(lease.partition) for lease in leases]
-        answers = await self._redis.calls([self.call(lease) for lease in leases])
-        for lease, token, answer in zip(leases, tokens, answers, strict=True):
-            self.keep(lease, token, answer)
+        requests = [self.request(lease) for lease in leases]
+        answers = await self._redis.calls([call for call, _ in requests])
+        for (_, keep), answer in zip(requests, answers, strict=True):
+            keep(answer)
 
-    def call(self, lease: Lease) -> Call:
-        """Return the call that reads a partition's next page."""
+    def request(self, lease: Lease) -> tuple[Call, Callable[[list[Any] | None], None]]:
+        """Return the call that reads a partition's next page, and what keeps its answer."""
         keys = self._keys.parts[lease.partition]
-        return script_call(
+        call = script_call(
             "read",
             [keys.group, keys.events, keys.idle],
-            *(lease_text(lease), self._limit, keys.entity, self._touches, self._page_bytes),
+            *(lease_text(lease), self._limit, keys.entity, self._touches_json, self._page_bytes),
         )
+        token = self._notifications.token(lease.partition)
+        return call, partial(self._keep, lease, token, self._touches)
 
-    def keep(self, lease: Lease, token: Token, answer: list[Any] | None) -> None:
-        """Keep a page for the next read."""
+    def _keep(self, lease: Lease, token: Token, touches: Touches, answer: list[Any] | None) -> None:
         self._pages.pop(lease.partition, None)
         if answer is None:
             self._void[lease.partition] = lease
         elif answer[1]:
-            self._pages[lease.partition] = StreamPage(lease, *answer)
+            self._pages[lease.partition] = StreamPage(lease, touches, *answer)
         else:
             self._notifications.mark_empty(lease.partition, token)
 
@@ -400,7 +400,7 @@ class Prefetcher:
 class SplitOutcome(NamedTuple):
     """The writes of an outcome: to its own shard, and encoded changes for other shards."""
 
-    states: dict[EntityKey, Cells]
+    states: Mapping[EntityKey, Cells]
     changes: Sequence[Change]
     remote: bytes
 
@@ -426,7 +426,7 @@ class CrossShardWrites:
     def split(self, outcome: Outcome) -> SplitOutcome:
         """Split an outcome's changes by shard."""
         if not self._redis.clustered:
-            return SplitOutcome({**outcome.states}, outcome.changes, b"")
+            return SplitOutcome(outcome.states, outcome.changes, b"")
         home, count = outcome.batch.lease.partition, self._keys.partitions
         local: list[Change] = []
         remote: list[Change] = []

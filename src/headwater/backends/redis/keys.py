@@ -36,9 +36,9 @@ class PartitionKeys:
         self.entity = f"{base}:entity:"
         self.ids = f"{base}:ids:"
 
-    def state(self, key: EntityKey) -> tuple[str, str]:
-        """Return the key of an entity's state, and of the set of all ids of its type."""
-        return f"{self.entity}{key[0]}:{key[1]}", f"{self.ids}{key[0]}"
+    def state(self, key: EntityKey) -> str:
+        """Return the key of an entity's state."""
+        return f"{self.entity}{key[0]}:{key[1]}"
 
     def unhandled(self, group: str) -> str:
         """Return the key of the events that features of a consumer group could not handle."""

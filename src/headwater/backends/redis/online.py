@@ -99,7 +99,7 @@ class RedisOnlineStore:
         for partition, group in places.items():
             keys, ids = self._keys.parts[partition], [entity_ids[place] for place in group]
             names = [keys.group, keys.events, keys.unhandled(self._keys.group)]
-            names += [keys.state((entity, entity_id))[0] for entity_id in ids]
+            names += [keys.state((entity, entity_id)) for entity_id in ids]
             calls.append(script_call("get_with_waiting", names, *ids))
         answers = await self._redis.calls(calls)
         standings = [Standing({})] * len(entity_ids)
@@ -120,7 +120,7 @@ class RedisOnlineStore:
         return read_state(state)
 
     async def _states(self, keys: Sequence[EntityKey]) -> list[bytes | None]:
-        names = [self._keys.of(key[1]).state(key)[0] for key in keys]
+        names = [self._keys.of(key[1]).state(key) for key in keys]
         if not names:
             return []
         if not self._redis.clustered:
@@ -311,7 +311,7 @@ class RedisOnlineStore:
 
     async def forget(self, entity: str, entity_id: str) -> int:
         part = self._keys.of(entity_id)
-        names = [*part.state((entity, entity_id)), part.changes]
+        names = [part.state((entity, entity_id)), f"{part.ids}{entity}", part.changes]
         state = await self._redis.call(script_call("forget", names, entity_id))
         return len(decode_cells(read_cells(state)))
 
@@ -347,7 +347,8 @@ def _put_call(write: _Write, before: _States, combine: _Combine, checked: int) -
             continue
         version = read_version(old) + (key in write.steps or old is None)
         state = encode_state(version, encode_cells(cells))
-        arguments += (*write.keys.state(key), key[1], old or b"", state)
+        names = (write.keys.state(key), f"{write.keys.ids}{key[0]}")
+        arguments += (*names, key[1], old or b"", state)
     # Values that are restored or dropped leave an empty change that Postgres takes: without it, an
     # older copy of the partition would not be noticed.
     changes = changes_json(write.changes) or (b"[]" if arguments and not write.changes else b"")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from hashlib import blake2b
-from itertools import islice, starmap
+from itertools import islice
 from typing import Any, NamedTuple
 
 import msgspec
@@ -49,6 +49,8 @@ _EVENT_FIELDS = [b"t", b"k", b"e"]
 _REDRIVE_FIELDS = [*_EVENT_FIELDS, b"o"]
 
 Entry = tuple[bytes, list[bytes]]
+Touches = Mapping[bytes, Sequence[str]]
+"""The entities whose states the handlers of each event type need, in a fixed order."""
 
 
 def event_fields(event: ServiceEvent, only: str = "") -> tuple[str, str, bytes, str]:
@@ -85,12 +87,7 @@ def _array(items: Iterable[bytes]) -> bytes:
 
 def encode_state(version: int, cells: bytes) -> bytes:
     """Encode a state: its version in sixteen digits, then its cells."""
-    return f"{version:0{_VERSION_DIGITS}d}".encode() + cells
-
-
-def version_prefix(version: int) -> str:
-    """Return the first bytes of a state of this version; "" for an entity without a state."""
-    return f"{version:0{_VERSION_DIGITS}d}" if version else ""
+    return b"%016d%b" % (version, cells)
 
 
 def read_version(state: bytes | None) -> int:
@@ -103,7 +100,9 @@ def read_cells(state: bytes | None) -> bytes:
 
 def read_state(state: bytes | None) -> EntityState:
     """Decode a state."""
-    return EntityState(read_version(state), decode_cells(read_cells(state))) if state else _UNKNOWN
+    if not state:
+        return _UNKNOWN
+    return EntityState(int(state[:_VERSION_DIGITS]), decode_cells(state[_VERSION_DIGITS:]))
 
 
 def lease_text(lease: Lease) -> str:
@@ -115,46 +114,48 @@ class StreamPage(NamedTuple):
     """The encoded events after a partition's cursor, and the states of their entities."""
 
     lease: Lease
+    touches: Touches
     cursor: bytes
     entries: Sequence[bytes | list[bytes]]
-    """Four items per entry: position, type, entity id and JSON; or the type is all fields."""
-    touched: Sequence[bytes]
+    """Four items per entry: position, type, entity id and JSON; or all fields in place of JSON."""
     states: Sequence[bytes | None]
+    """Those of each entity that the entries touch, in the order in which they first do."""
 
 
 def to_batch(page: StreamPage, limit: int) -> Batch:
     """Decode a page, up to the limit, as a batch for a worker."""
-    flat: Iterator[Any] = iter(page.entries)
-    deliveries = list(starmap(_delivery, islice(zip(flat, flat, flat, flat, strict=True), limit)))
-    entity_ids = {delivery.event.entity_id for delivery in deliveries}
+    deliveries: list[Delivery] = []
     states: dict[EntityKey, EntityState] = {}
-    touched = iter(page.touched)
-    for entity, entity_id, state in zip(touched, touched, page.states, strict=True):
-        key = (entity.decode(), entity_id.decode(errors="replace"))
-        if key[1] in entity_ids:
-            states[key] = read_state(state)
+    touches, stored = page.touches, iter(page.states)
+    flat: Iterator[Any] = iter(page.entries)
+    entries = zip(flat, flat, flat, flat, strict=True)
+    for position, event_type, raw_id, content in islice(entries, limit):
+        delivery = _delivery(position.decode(), event_type, raw_id, content)
+        deliveries.append(delivery)
+        for entity in touches.get(event_type, ()):
+            entity_id = delivery.event.entity_id
+            if delivery.event.event_type == MALFORMED:
+                # The script has read a state for it; different bytes are different ids.
+                entity_id = raw_id.decode(errors="surrogateescape")
+            if (entity, entity_id) not in states:
+                states[entity, entity_id] = read_state(next(stored))
     return Batch(page.lease, deliveries, states)
 
 
 def _delivery(
-    raw_position: bytes, event_type: bytes | list[bytes], entity_id: bytes, text: bytes
+    position: str, event_type: bytes, entity_id: bytes, content: bytes | list[bytes]
 ) -> Delivery:
-    position = raw_position.decode()
-    if isinstance(event_type, list):
-        return _delivery_of_fields(position, event_type)
-    event = _decode_checked(event_type, entity_id, text)
-    if isinstance(event, str):
-        fields = (b"t", event_type, b"k", entity_id, b"e", text)
-        return Delivery(position, _malformed(position, fields, event))
-    return Delivery(position, event)
-
-
-def _delivery_of_fields(position: str, fields: list[bytes]) -> Delivery:
-    event = read_event(fields)
-    if isinstance(event, str):
-        return Delivery(position, _malformed(position, fields, event))
-    group, _, feature = fields[7].decode().rpartition("/")
-    return Delivery(position, event, feature, group)
+    if isinstance(content, bytes):
+        event = _decode_checked(event_type, entity_id, content)
+        if isinstance(event, ServiceEvent):
+            return Delivery(position, event)
+        content = [b"t", event_type, b"k", entity_id, b"e", content]
+    else:
+        event = read_event(content)
+        if isinstance(event, ServiceEvent):
+            group, _, feature = content[7].decode().rpartition("/")
+            return Delivery(position, event, feature, group)
+    return Delivery(position, _malformed(position, content, event))
 
 
 def read_event(fields: list[bytes]) -> ServiceEvent | str:

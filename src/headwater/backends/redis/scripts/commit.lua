@@ -6,7 +6,7 @@
 --       changes as JSON ('' for none), changes of entities on other servers as JSON ('' for none),
 --       number of states, of new entities, of dead letters, of follow-ups, of entries of documents,
 --       number of erasures that the writer knows, of redriven events,
---       then for each state: key, state; for each state: version before ('' for none);
+--       then for each state: key, state of the version after that which was read;
 --       for each new entity: key of the ids, id; for each redriven event: its member among
 --       the events that features could not handle; for each dead letter: JSON, key and member of the same;
 --       for each follow-up: type, entity id, JSON; for each entry of documents: JSON
@@ -26,7 +26,7 @@ end
 local states, new = tonumber(ARGV[8]), tonumber(ARGV[9])
 local letters, follow_ups, documents = tonumber(ARGV[10]), tonumber(ARGV[11]), tonumber(ARGV[12])
 local redriven = tonumber(ARGV[14])
-local versions = 15 + 2 * states
+local at = 15 + 2 * states
 local changed = {}
 -- Lua can pass only a limited number of arguments.
 for first = 0, states - 1, 1000 do
@@ -36,7 +36,8 @@ for first = 0, states - 1, 1000 do
   end
   local now = redis.call('MGET', unpack(keys))
   for i = 1, #keys do
-    if string.sub(now[i] or '', 1, 16) ~= ARGV[versions + first + i - 1] then
+    local version = tonumber(string.sub(ARGV[14 + 2 * (first + i)], 1, 16))
+    if tonumber(string.sub(now[i] or '0', 1, 16)) ~= version - 1 then
       changed[#changed + 1] = first + i - 1
     elseif not now[i] and redis.call('EXISTS', keys[i]) == 1 then
       return redis.error_reply('WRONGTYPE ' .. keys[i] .. ' holds something else')
@@ -57,10 +58,9 @@ end
 local _, now = server_micros()
 redis.call('HSET', group, 'cursor', ARGV[3], 'read', read, 'attempts', 0, 'committed', now)
 
-for first = 15, versions - 1, 2000 do
-  redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, versions - 1)))
+for first = 15, at - 1, 2000 do
+  redis.call('MSET', unpack(ARGV, first, math.min(first + 1999, at - 1)))
 end
-local at = versions + states
 for i = at, at + 2 * new - 1, 2 do
   redis.call('ZADD', ARGV[i], 0, ARGV[i + 1])
 end
