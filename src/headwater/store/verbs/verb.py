@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
@@ -334,10 +333,17 @@ class Verb:
 
     def call(self, group: Verbs, arguments: Arguments) -> Coroutine[Any, Any, Any]:
         """Call the function with arguments by name."""
-        named = {name: arguments[name] for name in self.signature.parameters if name in arguments}
-        bound = inspect.BoundArguments(self.signature, OrderedDict(named))
-        filters = {name: arguments[name] for name in arguments.keys() - named.keys()}
-        return self.function(group, *bound.args, **bound.kwargs, **filters)
+        named = dict(arguments)
+        *positional, several = [named.pop(name, ()) for name in self._positional] or [()]
+        return self.function(group, *positional, *several, **named)
+
+    @cached_property
+    def _positional(self) -> list[str]:
+        """The names of ``*arguments`` and of those before them, which cannot be given by name."""
+        names = list(self.signature.parameters)
+        kinds = [each.kind for each in self.signature.parameters.values()]
+        several = inspect.Parameter.VAR_POSITIONAL
+        return names[: kinds.index(several) + 1] if several in kinds else []
 
 
 verb = Verb
