@@ -160,10 +160,10 @@ def covers(plan: WindowPlan, state: WindowState, moment: int) -> bool:
 
     One has been if the clock of the reader is behind that of the last fold by more than a hop.
     """
-    return all(
-        level.floor <= (moment - span) // hop
-        for level, (hop, span) in zip(state.levels, plan.spans, strict=True)
-    )
+    for level, (hop, span) in zip(state.levels, plan.spans, strict=True):
+        if level.floor > (moment - span) // hop:
+            return False
+    return True
 
 
 def fold(
