@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter as Tally
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache, partial
 from typing import get_args
@@ -211,7 +211,7 @@ async def _commit(inner: Commit, outcome: Outcome) -> None:
             events.append(handled)
     _count_events(events)
     now = timestamp()
-    log.info_each(_record(handled, now) for handled in events)
+    log.info_each(_records(events, now))
     for letter in outcome.dead:
         DEAD_LETTERS.labels(letter.feature).inc()
         log.error(
@@ -251,17 +251,17 @@ class _Failed(_Processed, frozen=True, gc=False):
     features_failed: Sequence[str]
 
 
-def _record(handled: Handled, now: str) -> _Processed:
-    """Return the log record of a processed event."""
-    event = handled.event
-    kind, entity_id, event_id = event.event_type, event.entity_id, event.event_id
-    took, updated = round(handled.duration * 1000, 3), handled.updated
-    if handled.failures:
-        failed = [failure.feature for failure in handled.failures]
-        return _Failed(
-            now, "info", "event failed", kind, entity_id, event_id, took, updated, failed
-        )
-    return _Processed(now, "info", "event processed", kind, entity_id, event_id, took, updated)
+def _records(events: Iterable[Handled], now: str) -> Iterator[_Processed]:
+    """Return the log records of processed events."""
+    for handled in events:
+        event = handled.event
+        names = event.event_type, event.entity_id, event.event_id
+        fields = *names, round(handled.duration * 1000, 3), handled.updated
+        if handled.failures:
+            failed = [failure.feature for failure in handled.failures]
+            yield _Failed(now, "info", "event failed", *fields, failed)
+        else:
+            yield _Processed(now, "info", "event processed", *fields)
 
 
 def _count_refresh(handled: Handled) -> None:
