@@ -378,7 +378,7 @@ class Registry:
 
     def feature(self, name: str) -> FeatureDef:
         """Return the feature; raise UnknownNameError if there is none."""
-        return _declared("feature", name, self.features)
+        return self.features.get(name) or _declared("feature", name, self.features)
 
     def one_entity(self, names: Sequence[str]) -> EntityDef:
         """Return the entity that all these features belong to."""

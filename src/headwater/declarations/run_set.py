@@ -23,13 +23,14 @@ class RunSet:
         self.triggered = tuple(triggered)
         self.code = code
         """The hash of the code of all declared handlers, also of those that do not run."""
-        self._by_event_type: dict[str, tuple[FeatureDef, ...]] = {}
+        self.by_event_type: dict[str, tuple[FeatureDef, ...]] = {}
+        """The versions that each event type triggers; none of Headwater's own types does."""
         self.touches: dict[str, frozenset[str]] = {}
         """The names of the entities whose features an event type triggers."""
         for feature in self.triggered:
             for event_type in feature.triggers:
-                others = self._by_event_type.get(event_type, ())
-                self._by_event_type[event_type] = (*others, feature)
+                others = self.by_event_type.get(event_type, ())
+                self.by_event_type[event_type] = (*others, feature)
                 touched = self.touches.get(event_type, frozenset())
                 self.touches[event_type] = touched | {feature.entity.name}
         self.declared = frozenset(
@@ -42,7 +43,7 @@ class RunSet:
 
         In place of one whose values are converted, that is the version that converts them.
         """
-        features = self._by_event_type.get(event_type, ())
+        features = self.by_event_type.get(event_type, ())
         if only is None:
             return features
         failed = tuple(feature for feature in features if feature.series == only)

@@ -77,7 +77,7 @@ class BatchState:
         """Runs of these events that count again, if what they saw is unchanged."""
         self.runs: list[tuple[HandlerTransaction, FeatureDef]] | None = None
         """The runs that count, in the order of their ends, if the batch may have to run again."""
-        self._queues: dict[LoadedEntity | None, asyncio.Lock] = {}
+        self._queues: dict[LoadedEntity, asyncio.Lock] = {}
         self.changes: list[Change] = []
         self.documents: list[DocumentWrite] = []
         self.dropped: dict[Tombstone, int] = {}
@@ -121,16 +121,25 @@ class BatchState:
 
     def apply(self, staged: StagedChanges, delivery: Delivery) -> None:
         """Apply the writes of a handler that has succeeded, except to erased entities."""
-        has_erased = self._ledger.revision
+        if self._ledger.revision:
+            staged = self._admitted(staged, delivery)
         for (entity, series), change in staged.items():
-            tombstone = self._ledger.find(*change.key) if has_erased else None
+            if change.online:
+                current = change.cell if change.state is None else change.state
+                entity.cells = {**entity.cells, series: current}
+                entity.is_written = True
+        self.changes += staged.values()
+
+    def _admitted(self, staged: StagedChanges, delivery: Delivery) -> StagedChanges:
+        """Return the changes of entities that are not erased, and count the others."""
+        admitted: StagedChanges = {}
+        for place, change in staged.items():
+            tombstone = self._ledger.find(*change.key)
             if tombstone and not tombstone.admits_event(delivery.event, delivery.position):
                 self.dropped[tombstone] = self.dropped.get(tombstone, 0) + 1
-                continue
-            if change.online:
-                entity.cells = {**entity.cells, series: change.current}
-                entity.is_written = True
-            self.changes.append(change)
+            else:
+                admitted[place] = change
+        return admitted
 
     def versions(self) -> dict[EntityKey, int]:
         """Return the version that each entity was read with."""
@@ -153,6 +162,7 @@ class HandlerTransaction:
         "_staged",
         "_state",
         "cause",
+        "lost",
         "now",
     )
 
@@ -173,6 +183,8 @@ class HandlerTransaction:
         # The values of each entity when this run first saw them, to detect that others wrote.
         self._seen: dict[LoadedEntity, Cells] = {}
         self._is_open = True
+        self.lost: LoadedEntity
+        """The entity because of which `close` returned None."""
         self.now = now
 
     @property
@@ -343,16 +355,12 @@ class HandlerTransaction:
     def close(self) -> StagedChanges | None:
         """End the run; return its changes, or None if another run wrote to the same entity."""
         self._is_open = False
-        return self._staged if self.lost is None else None
-
-    @property
-    def lost(self) -> LoadedEntity | None:
-        """An entity that this run wrote to, and another one since it was first seen; or None."""
         seen = self._seen
         for entity, _ in self._staged:
             if entity.cells is not seen[entity]:
-                return entity
-        return None
+                self.lost = entity
+                return None
+        return self._staged
 
     def apply(self, staged: StagedChanges, feature: FeatureDef) -> None:
         """Let the writes of this run of a feature's handler, which has succeeded, count."""

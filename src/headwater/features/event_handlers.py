@@ -195,7 +195,8 @@ class EventHandlers:
         variant = None if self._registry.features.get(feature.name) is feature else feature
         scope = CallScope(transaction, variant=variant)
         # Handlers may change the payload, also of a run that fails.
-        given = feature.event_as_taken(with_own_payload(event))
+        own = with_own_payload(event)
+        given = feature.event_as_taken(own) if feature.typed_events else own
         value = await self._calls.call(slot, scope, feature, event.entity_id, given)
         if feature.windows is not None:
             await self._contribute(transaction, feature, event.entity_id, value)

@@ -83,7 +83,7 @@ class _Running:
 
     def __init__(self, engine: Engine, run_set: RunSet, batch: Batch) -> None:
         self._engine = engine
-        self._triggered_by = run_set.triggered_by
+        self._run_set = run_set
         self._batch = batch
         # The revision first: what is learned later makes the commit conflict.
         self._ledger = engine.backends.erasures.ledger
@@ -100,19 +100,26 @@ class _Running:
 
     async def run(self, chains: Iterator[list[Delivery]]) -> None:
         """Handle chains of events until none is left."""
-        handlers, state, results = self._engine.handlers, self.state, self._results
+        handle, state, results = self._engine.handlers.handle, self.state, self._results
+        # Neither ours nor skipped: a type that triggers features, as long as nothing is erased.
+        usual = {} if self.checked else self._run_set.by_event_type
         with self._engine.feature_calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
-                if delivery.event.event_type.startswith(INTERNAL):
+                event_type, only = delivery.event.event_type, delivery.only
+                features = usual.get(event_type) if only is None else None
+                if features is None and event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
-                elif (delivery.group and not self._runs(delivery)) or self._is_erased(delivery):
+                elif features is None and self._is_skipped(delivery):
                     handled = _skipped(delivery)
                 else:
-                    features = self._triggered_by(delivery.event.event_type, delivery.only)
-                    handled = await handlers.handle(state, delivery, features, slot)
+                    features = features or self._run_set.triggered_by(event_type, only)
+                    handled = await handle(state, delivery, features, slot)
                     if handled.failures:
                         self._dead_letter(handled, delivery)
                 results[delivery.position] = handled
+
+    def _is_skipped(self, delivery: Delivery) -> bool:
+        return (bool(delivery.group) and not self._runs(delivery)) or self._is_erased(delivery)
 
     def _runs(self, delivery: Delivery) -> bool:
         """Return whether this group runs a redriven event.
@@ -121,7 +128,7 @@ class _Running:
         """
         if delivery.group != self._group:
             return False
-        is_run = self._triggered_by(delivery.event.event_type, delivery.only)
+        is_run = self._run_set.triggered_by(delivery.event.event_type, delivery.only)
         return bool(is_run) or delivery.only not in self._engine.registry.built_series()
 
     def _is_erased(self, delivery: Delivery) -> bool:
