@@ -22,13 +22,12 @@ def settle(settlements: Iterable[Settlement]) -> None:
         by_loop.setdefault(settlement.future.get_loop(), []).append(settlement)
     for loop, group in by_loop.items():
         try:
-            loop.call_soon_threadsafe(settle_in_loop, group)
+            loop.call_soon_threadsafe(_settle_in_loop, group)
         except RuntimeError:
             continue  # the loop was closed, and its waiters with it
 
 
-def settle_in_loop(settlements: Iterable[Settlement]) -> None:
-    """Settle futures of the event loop that this runs in."""
+def _settle_in_loop(settlements: list[Settlement]) -> None:
     for future, result, error in settlements:
         if future.done():
             continue  # the waiter was cancelled

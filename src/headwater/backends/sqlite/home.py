@@ -125,27 +125,11 @@ class WriteLock:
     def __init__(self, file: Path) -> None:
         self._handle = os.open(file, os.O_RDWR)
 
-    def acquire(self) -> None:
-        """Wait until no other process holds it."""
+    def __enter__(self) -> None:
         fcntl.flock(self._handle, fcntl.LOCK_EX)
 
-    def is_acquired_at_once(self) -> bool:
-        """Acquire it if that needs no waiting."""
-        try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        return True
-
-    def release(self) -> None:
-        """Let another process have it."""
-        fcntl.flock(self._handle, fcntl.LOCK_UN)
-
-    def __enter__(self) -> None:
-        self.acquire()
-
     def __exit__(self, *_: object) -> None:
-        self.release()
+        fcntl.flock(self._handle, fcntl.LOCK_UN)
 
     def close(self) -> None:
         os.close(self._handle)

@@ -1,4 +1,4 @@
-"""The writer of a process, in whose thread concurrent writes share a durable commit."""
+"""The writer thread of a process, in which concurrent writes share a durable commit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import asyncio
 import os
 import sqlite3
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, TypeVar
 
 from headwater.backends.sqlite.home import BUSY_SECONDS, CHECKPOINT_BYTES, Home
-from headwater.core.futures import Settlement, settle, settle_in_loop
+from headwater.core.futures import Settlement, settle
 from headwater.core.logging import log
 from headwater.errors import ClosedError, HeadwaterError
 
@@ -28,13 +26,6 @@ _MAX_JOBS = 256
 _RESTART_BYTES = 64 << 20
 _COMMITS_PER_CHECKPOINT = 32
 _ERASE_SECONDS = 2.0
-# A commit in an event loop lets all its tasks wait. After one that took longer than this, in the
-# loop or in the thread, none runs in a loop for so many times as long: the loop stands still for
-# at most half a percent of the time because of a slow disk.
-_SHORT_SECONDS = 500e-6
-_PAUSE = 200
-# A turn of an event loop that takes longer has run something else.
-_IDLE_SECONDS = 50e-6
 
 
 class _Queued(NamedTuple):
@@ -65,12 +56,7 @@ def erasing(db: sqlite3.Connection) -> Iterator[None]:
 
 
 class Writer:
-    """Runs jobs in order and atomically, many per durable transaction.
-
-    They run in a thread, except a single statement that comes alone to an idle event loop while
-    commits are short: the loop runs it and saves two switches of threads, a third of the time. It
-    does not wait for another write or process, and leaves checkpoints to the thread.
-    """
+    """A thread that runs jobs in order and atomically, many per durable transaction."""
 
     def __init__(
         self, home: Home, wake: Callable[[], None], notify: Callable[[], None] = lambda: None
@@ -78,13 +64,7 @@ class Writer:
         self._home = home
         self._wake = wake
         self._notify = notify
-        self._arrived: dict[asyncio.AbstractEventLoop, list[_Queued]] = {}
-        """The jobs of a loop's turn after one that may run in the loop, and that one."""
-        self._jobs: deque[_Queued] = deque()
-        self._calls: SimpleQueue[None] = SimpleQueue()
-        """Wakes the thread, for jobs or for its end."""
-        self._turn = threading.Lock()
-        """Held by the thread or the loop that uses the connection."""
+        self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="headwater-writer", daemon=True)
         self._lock = home.write_lock()
         with home.translated():
@@ -93,10 +73,6 @@ class Writer:
         self._closed = False
         self._ended = False
         self._commits = 0
-        self._paused_until = 0.0
-        """When an event loop may commit again."""
-        self._last_size = 1
-        """The number of jobs in the last transaction."""
         self._erasing = False
         self._thread.start()
 
@@ -113,16 +89,15 @@ class Writer:
         """Run the job inside a write transaction and return its result when it is durable.
 
         Args:
-            job: Called with the connection, which no other job uses meanwhile.
+            job: Called with the connection in the writer thread.
             wake: Wake the workers afterwards, because the job adds work.
             moves: Notify those who wait for commits, because the job moves a position.
-            single: The job is one statement for a row, which needs no explicit transaction when run
-                alone, and may run in the event loop.
+            single: The job is one statement, which needs no explicit transaction when run alone.
             erases: Remove the deleted data from the WAL too, or log a warning if that fails.
             then: A read that runs after the job succeeded, outside of its transaction.
         """
         future: asyncio.Future[T] = self._future()
-        self._enqueue(_Queued(future, job, wake, moves, single, erases, then))
+        self._queue.put(_Queued(future, job, wake, moves, single, erases, then))
         return await future
 
     async def run_bulk(self, job: BulkJob[T], item: T) -> None:
@@ -132,7 +107,7 @@ class Writer:
         each item is written alone and gets its own result.
         """
         future: asyncio.Future[None] = self._future()
-        self._enqueue(_Queued(future, partial(job, [item]), bulk_job=job, item=item))
+        self._queue.put(_Queued(future, partial(job, [item]), bulk_job=job, item=item))
         await future
 
     def _future(self) -> asyncio.Future[Any]:
@@ -141,99 +116,39 @@ class Writer:
             raise ClosedError("this store is closed")
         return asyncio.get_running_loop().create_future()
 
-    def _enqueue(self, queued: _Queued) -> None:
-        """Pass a job on in the order of calls; one turn of the loop shows whether it is alone."""
-        loop = queued.future.get_loop()
-        arrived = self._arrived.get(loop)
-        if arrived is not None:
-            arrived.append(queued)
-        elif queued.single and self._is_quiet and (now := time.perf_counter()) > self._paused_until:
-            self._arrived[loop] = [queued]
-            loop.call_soon(self._end_turn, loop, now)
-        else:
-            self._jobs.append(queued)
-            self._calls.put(None)
-
-    @property
-    def _is_quiet(self) -> bool:
-        """Whether jobs come one at a time; others go on while the thread runs the first."""
-        return self._last_size == 1 and not self._jobs and not self._turn.locked()
-
-    def _pass_on(self, batch: list[_Queued]) -> None:
-        """Let the thread run jobs."""
-        self._jobs.extend(batch)
-        self._calls.put(None)
-
-    def _end_turn(self, loop: asyncio.AbstractEventLoop, began: float) -> None:
-        batch = self._arrived.pop(loop, None)
-        if batch is None:
-            return  # passed on when the store was closed
-        is_idle = len(batch) == 1 and time.perf_counter() - began < _IDLE_SECONDS
-        if not (is_idle and self._ran_here(batch)):
-            self._pass_on(batch)
-
-    def _ran_here(self, batch: list[_Queued]) -> bool:
-        """Run a job in the event loop, unless it has to wait or to be followed by a checkpoint."""
-        if not self._turn.acquire(blocking=False):
-            return False
-        try:
-            if self._jobs or (self._commits + 1) % _COMMITS_PER_CHECKPOINT == 0:
-                return False
-            if self._closed or not self._lock.is_acquired_at_once():
-                return False
-            try:
-                answers = self._perform(batch)
-            except BaseException:
-                self._fail(batch)
-                raise
-            settle_in_loop(answers)
-            if batch[0].wake:
-                self._wake()
-        finally:
-            self._turn.release()
-        return True
-
     def close(self) -> None:
         """Finish the queued jobs and end the thread; further calls do nothing."""
         if self._ended:
             return
-        self._closed = True
-        for loop in [*self._arrived]:
-            self._pass_on(self._arrived.pop(loop))
-        self._ended = True
-        self._calls.put(None)
+        self._closed = self._ended = True
+        self._queue.put(None)
         self._thread.join()
         self._connection.close()
         self._lock.close()
 
     def _run(self) -> None:
-        while not self._ended:
-            self._calls.get()
-            while self._jobs:
-                with self._turn:
-                    batch = [self._jobs.popleft() for _ in range(min(len(self._jobs), _MAX_JOBS))]
-                    try:
-                        self._run_batch(batch)
-                    except BaseException:
-                        self._fail(batch)
-                        raise
-
-    def _fail(self, batch: list[_Queued]) -> None:
-        """Give the callers an error after a bug; the connection may be in a transaction."""
-        self._closed = True
-        ended = ClosedError("the writer has failed; see its traceback")
-        settle(Settlement(queued.future, error=ended) for queued in [*batch, *self._jobs])
-        self._jobs.clear()
-
-    def _run_batch(self, batch: list[_Queued]) -> None:
-        connection = self._connection
+        batch: list[_Queued] = []
         try:
-            self._lock.acquire()
-        except OSError as error:
+            while batch := self._next_batch():
+                self._perform(self._connection, batch)
+        finally:
+            # Only a bug ends the thread early; the waiting callers must get an error.
+            self._closed = True
+            ended = ClosedError("the writer thread has failed; see its traceback")
+            settle(Settlement(queued.future, error=ended) for queued in batch)
+
+    def _perform(self, connection: sqlite3.Connection, batch: list[_Queued]) -> None:
+        try:
+            with self._lock:
+                answers = self._transact(connection, batch)
+                self._commits += 1
+                if any([queued.erases for queued in batch]):
+                    self._erase(connection, _ERASE_SECONDS)
+                elif self._commits % _COMMITS_PER_CHECKPOINT == 0:
+                    self._checkpoint(connection)
+        except OSError as error:  # the lock itself
             failure = self._home.translate_os(error)
             answers = [Settlement(queued.future, error=failure) for queued in batch]
-        else:
-            answers = self._perform(batch)
         wakes, moves = any([q.wake for q in batch]), any([q.moves for q in batch])
         reads = [pair for pair in zip(batch, answers, strict=True) if pair[0].then is not None]
         # The event loop is ready to run now and competes for the interpreter lock: do little here.
@@ -247,23 +162,6 @@ class Writer:
         if moves:
             self._notify()
 
-    def _perform(self, batch: list[_Queued]) -> list[Settlement]:
-        """Run jobs in one durable transaction under the write lock, which is released."""
-        connection, start = self._connection, time.perf_counter()
-        try:
-            answers = self._transact(connection, batch)
-            self._commits += 1
-            self._last_size, end = len(batch), time.perf_counter()
-            if end - start > _SHORT_SECONDS:
-                self._paused_until = end + (end - start) * _PAUSE
-            if any([queued.erases for queued in batch]):
-                self._erase(connection, _ERASE_SECONDS)
-            elif self._commits % _COMMITS_PER_CHECKPOINT == 0:
-                self._checkpoint(connection)
-        finally:
-            self._lock.release()
-        return answers
-
     def _settle_after_reads(
         self, connection: sqlite3.Connection, reads: list[tuple[_Queued, Settlement]]
     ) -> None:
@@ -272,6 +170,22 @@ class Writer:
             if answer.error is None and queued.then is not None:
                 self._run_then(connection, queued.then)
             settle([answer])
+
+    def _next_batch(self) -> list[_Queued]:
+        first = self._queue.get()
+        batch: list[_Queued] = []
+        item: _Queued | None = first
+        while item is not None:
+            batch.append(item)
+            if len(batch) == _MAX_JOBS:
+                return batch
+            try:
+                item = self._queue.get_nowait()
+            except Empty:
+                return batch
+        if batch:
+            self._queue.put(None)
+        return batch
 
     def _run_then(self, connection: sqlite3.Connection, then: Job[None]) -> None:
         try:
