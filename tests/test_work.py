@@ -18,12 +18,12 @@ def test_counts_that_chance_explains_are_accepted() -> None:
 
 def test_an_operation_with_more_steps_is_refused() -> None:
     (line,) = differences(COUNTS, with_calls(110))
-    assert line.startswith("read: 110 calls instead of 100.0: take steps away, or python -m dev")
+    assert line.startswith("read: 110 calls instead of 100.0: take steps away, or make work A")
 
 
 def test_a_gain_has_to_be_kept() -> None:
     (line,) = differences(COUNTS, with_calls(80))
-    assert line == "read: 80 calls instead of 100.0: keep the gain: python -m dev.work --update"
+    assert line == "read: 80 calls instead of 100.0: keep the gain: make work ARGS=--update"
 
 
 def test_an_operation_that_the_file_lacks_is_refused() -> None:

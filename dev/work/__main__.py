@@ -20,7 +20,7 @@ from bench.production import new_store
 DATA = Path(__file__).with_name("counts.toml")
 ROOT = Path(__file__).resolve().parents[2]
 ENVIRONMENTS = ("embedded", "servers")
-UPDATE = "python -m dev.work --update"
+UPDATE = "make work ARGS=--update"
 
 Work = dict[str, dict[str, float]]
 """The counts of each operation."""
