@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from headwater.core.concurrency import run_concurrently
+from headwater.core.concurrency import both, run_concurrently
 from headwater.core.thread_calls import ThreadCall
 from headwater.core.thread_offload import Offload
 from headwater.errors import BackendError
@@ -104,3 +104,68 @@ async def test_a_quick_call_does_not_wait_for_a_slow_one_that_was_started_after_
     is_released.set()
     assert await blocking is True
     offload.close()
+
+
+async def test_two_coroutines_run_concurrently_if_the_first_one_waits() -> None:
+    first_waits, second_ran = asyncio.Event(), asyncio.Event()
+
+    async def first() -> str:
+        first_waits.set()
+        await second_ran.wait()
+        return "first"
+
+    async def second() -> str:
+        await first_waits.wait()
+        second_ran.set()
+        return "second"
+
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        assert await both(first(), second()) == ("first", "second")
+
+
+async def test_the_second_of_two_coroutines_has_no_task_if_the_first_one_never_waits() -> None:
+    async def task() -> object:
+        return asyncio.current_task()
+
+    assert await both(task(), task()) == (asyncio.current_task(), asyncio.current_task())
+
+
+@pytest.mark.parametrize("turns", range(4))
+async def test_an_error_in_the_first_of_two_coroutines_cancels_the_second(turns: int) -> None:
+    strange: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: strange.append(context))
+    started: list[asyncio.Task[Any] | None] = []
+
+    async def first() -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        raise BackendError("away")
+
+    async def second() -> None:
+        started.append(asyncio.current_task())
+        await asyncio.Event().wait()
+
+    with pytest.raises(BackendError, match="away"):
+        await both(first(), second())
+    await asyncio.gather(*filter(None, started), return_exceptions=True)
+    assert all(task is not None and task.cancelled() for task in started)
+    assert strange == []
+
+
+async def test_a_cancelled_call_of_two_coroutines_cancels_both() -> None:
+    ended: list[str] = []
+
+    async def waiting(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(name)
+
+    running = asyncio.create_task(both(waiting("first"), waiting("second")))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait([running])
+    await asyncio.sleep(0)
+    assert running.cancelled()
+    assert ended == ["first", "second"]

@@ -1,4 +1,4 @@
-"""Running many small coroutines concurrently, without a task for each."""
+"""Running small coroutines concurrently, without a task for each."""
 
 from __future__ import annotations
 
@@ -12,9 +12,49 @@ from headwater.core.thread_calls import ThreadCall
 from headwater.errors import BackendError
 
 T = TypeVar("T")
+U = TypeVar("U")
 Taking = Coroutine[Any, Any, None]
 """A coroutine that takes items until none is left."""
 Take = Callable[[Iterator[T]], Taking]
+
+
+async def both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """Run two coroutines concurrently: the second starts when the first one waits.
+
+    Only then does it need a task. An error in the first one cancels the second.
+    """
+    try:
+        awaited = first.send(None)
+    except StopIteration as ended:
+        return ended.value, await second
+    except BaseException:
+        second.close()
+        raise
+    task = asyncio.create_task(second)
+    try:
+        result = await _continued(first, awaited)
+    except BaseException:
+        # The caller gets one error; that of a task which ended before counts as seen.
+        if not task.cancel() and not task.cancelled():
+            task.exception()
+        raise
+    return result, await task
+
+
+@coroutine
+def _continued(started: Coroutine[Any, Any, T], awaited: object) -> Generator[Any, Any, T]:
+    """Continue a coroutine that waits for something, in this task, until it ends."""
+    try:
+        while True:
+            try:
+                answer = yield awaited
+            except BaseException as error:  # noqa: BLE001 - it is the coroutine's to handle
+                awaited = started.throw(error)
+            else:
+                awaited = started.send(answer)
+    except StopIteration as ended:
+        result: T = ended.value
+        return result
 
 
 async def run_concurrently(items: Iterable[T], take: Take[T], limit: int) -> None:

@@ -62,10 +62,9 @@ class Chunk(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
         # The types of most chunks; a search creates many.
         if kinds not in _USUAL:
             _check_types("Chunk", self, _CHUNK)
-        for field in _IDENTIFIERS:
-            text = getattr(self, field)
+        for text in (self.id, self.document, self.content_hash):
             if text is not None and not text.isascii():
-                check_utf8(text, f"{field} of a Chunk")
+                _check_identifiers(self)
         if self.score is not None and type(self.score) is not float:
             msgspec.structs.force_setattr(self, "score", _number(self.score))
         if self.indexed_at is not None and self.indexed_at.tzinfo is None:
@@ -371,7 +370,6 @@ _CHUNK: _Kinds = (
     ("version", (int, NoneType), "a whole number or None"),
     ("indexed_at", (datetime, NoneType), "a datetime or None"),
 )
-_IDENTIFIERS = ("id", "document", "content_hash")
 _USUAL = {
     (str, str, dict, str, int, str, int, datetime),
     (str, str, dict, *(NoneType,) * 5),
@@ -386,6 +384,11 @@ def _check_types(what: str, value: object, fields: _Kinds) -> None:
             raise InvalidInputError(
                 f"{field} of a {what} is {expected}, not {type(content).__qualname__}"
             )
+
+
+def _check_identifiers(chunk: Chunk) -> None:
+    for field in ("id", "document", "content_hash"):
+        check_utf8(getattr(chunk, field) or "", f"{field} of a Chunk")
 
 
 def _text(value: object, what: str) -> str:

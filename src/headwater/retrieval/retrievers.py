@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import inspect
 import time
@@ -19,6 +18,7 @@ from prometheus_client import Histogram
 
 from headwater.core.canonical_json import canonical, from_tagged, to_tagged
 from headwater.core.clock import from_micros, to_micros
+from headwater.core.concurrency import both
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
 from headwater.declarations.indexes import IndexDef
@@ -128,12 +128,13 @@ class _Call(NamedTuple):
     def key(self) -> RetrievalKey:
         return (self.name, argument_key(self.arguments))
 
-    def done(self, results: _Results) -> TrackedRetrieval:
-        """Count the call, unless it is of a replay, and return it for the record."""
-        if not current_scope().is_isolated:
+    def done(self) -> Reads | None:
+        """Count the call, unless it is of a replay; return what tracks it, if it is tracked."""
+        scope = current_scope()
+        if not scope.is_isolated:
             RETRIEVALS.add(self.name, "done")
             SECONDS.labels(self.name).observe(time.perf_counter() - self.began)
-        return self.tracked(results)
+        return scope.reads
 
     def tracked(self, results: _Results, *, failed: bool = False) -> TrackedRetrieval:
         return TrackedRetrieval(
@@ -209,10 +210,11 @@ class Retrievers:
             problem = self._texts.message(error)
             log.warning("search failed; no results used", retriever=call.name, error=problem)
             return []
-        reads = current_reads()
-        if results.reads is not None:
-            reads.track_all(results.reads)
-        reads.track_retrieval(call.done(results))
+        reads = call.done()
+        if reads is not None:
+            if results.reads is not None:
+                reads.track_all(results.reads)
+            reads.track_retrieval(call.tracked(results))
         # Cached results are decoded for each caller, others may be shared.
         return results.chunks if results.reads is None else copied(results.chunks)
 
@@ -233,7 +235,9 @@ class Retrievers:
             if not is_mistake(error):
                 self._track_failure(call)
             raise
-        current_reads().track_retrieval(call.done(_found(query, result, call.began)))
+        reads = call.done()
+        if reads is not None:
+            reads.track_retrieval(call.tracked(_found(query, result, call.began)))
         return copied(result.chunks) if isinstance(result, TrackedRetrieval) else result.chunks
 
     def _track_failure(self, call: _Call) -> None:
@@ -288,8 +292,8 @@ class Retrievers:
                 cached, current = await self._cache.get(key), None
             else:
                 # Together, because each takes a round trip.
-                cached, current = await asyncio.gather(
-                    self._cache.get(key), self._current(query.declared.name)
+                current, cached = await both(
+                    self._current(query.declared.name), self._cache.get(key)
                 )
             if cached is None:
                 return None
@@ -452,9 +456,10 @@ def _oldest(reads: Reads, searched_at: int) -> int | None:
 
 def _key(retriever: RetrieverDef, arguments: Mapping[str, Any], query: IndexQuery | None) -> str:
     """Return a cache key: equal for equal retrievers, arguments and queries, in every process."""
-    searched = None if query is None else (query.text, query.options.filters)
-    call = [retriever.name, retriever.definition, retriever.top_k, dict(arguments), searched]
-    return f"{CACHED_SEARCHES}{retriever.name}:{sha256(canonical(to_tagged(call))).hexdigest()}"
+    searched = () if query is None else (query.text, query.options.filters)
+    called = canonical(to_tagged([dict(arguments), *searched]))
+    declared = f"{retriever.definition} {retriever.top_k} ".encode()
+    return f"{CACHED_SEARCHES}{retriever.name}:{sha256(declared + called).hexdigest()}"
 
 
 _FIELDS = frozenset(Chunk.__struct_fields__)

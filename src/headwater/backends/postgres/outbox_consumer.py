@@ -27,6 +27,7 @@ from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.store_identity import FRESH_SECONDS, READ_POSITIONS, StoreCheck
 from headwater.backends.postgres.vectors.document_writes import CommittedDocuments
 from headwater.core.batching import batched
+from headwater.core.concurrency import both
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import (
     CommittedWrites,
@@ -168,7 +169,7 @@ class OutboxConsumer:
             await self._shared_documents()
         self._documents_mark, self._is_quiet = mark, mark is not None and mark == before
 
-    async def read_documents(self, read: Callable[[], Awaitable[T]]) -> T:
+    async def read_documents(self, read: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what a read returns that sees every document committed before the call.
 
         If none was committed lately, it runs while the outbox is asked. A change since the outbox
@@ -176,7 +177,7 @@ class OutboxConsumer:
         """
         if self._is_quiet:
             before = self._documents_mark
-            mark, found = await asyncio.gather(self._outbox.documents_mark(), read())
+            found, mark = await both(read(), self._outbox.documents_mark())
             if mark is not None and mark == before:
                 return found
         await self.catch_up_documents()
