@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -163,9 +163,8 @@ def fit(
     if envelope is not None:
         content = transcript(envelope.layout, texts, policy.separator)
         return Fitted(content, filling.tokens, overflow, choices)
-    kept = [text for text in texts if text]
-    content, tokens = policy.separator.join(kept), tokenizer.count_joined(kept, policy.separator)
-    return Fitted(content, tokens, overflow, choices)
+    content = policy.separator.join(text for text in texts if text)
+    return Fitted(content, filling.tokens, overflow, choices)
 
 
 def _everything(
@@ -185,7 +184,7 @@ def _everything(
             return None
     if envelope is None:
         texts = [candidate.content for candidate in candidates if candidate.content]
-        tokens = tokenizer.count_joined(texts, policy.separator)
+        tokens = tokenizer.count_joined(texts, policy.separator, alone=limit - remaining)
     else:
         tokens = request_tokens(candidates, policy.separator, tokenizer, envelope)
     if tokens > limit:
@@ -246,15 +245,15 @@ class _Unit(NamedTuple):
 def _units(candidates: Sequence[Candidate]) -> list[_Unit]:
     """Return the units in the order of their first candidates."""
     units: list[_Unit] = []
-    numbers: dict[int, int] = {}
+    numbers: dict[int | None, int] = {}
     for place, item in enumerate(candidates):
         truncate = item.truncate and item.fixed is None
         unit = _Unit((place,), item.priority, item.required, truncate, item.content != "")
-        number = len(units) if item.group is None else numbers.setdefault(item.group, len(units))
-        if number == len(units):
+        if item.group is None or item.group not in numbers:
+            numbers[item.group] = len(units)
             units.append(unit)
         else:
-            units[number] = units[number].joined(unit)
+            units[numbers[item.group]] = units[numbers[item.group]].joined(unit)
     return units
 
 
@@ -322,35 +321,38 @@ class _Filling:
         """As much of the first unit that does not fit as fits."""
         for unit in sorted(reserved):
             self._draft.fill(self._draft.slot(units[unit].places, self._edges))
-        self.reserved = self._least = self.tokens = self._draft.tokens
+        self.reserved = self.tokens = self._draft.tokens
         """The tokens of everything that is in the text."""
         ranks = [
             (not unit.required, -unit.priority, number)
             for number, unit in enumerate(units)
             if unit.is_present and number not in reserved
         ]
-        for _, _, number in sorted(ranks):
-            self._offer(number)
+        self._offer(number for _, _, number in sorted(ranks))
         # All items together may have fewer tokens than some of them; then all are kept.
         together = max(sum(self._counts), self._draft.tokens)
         self.everything = sys.maxsize if policy.backfill else together
 
-    def _offer(self, unit: int) -> None:
-        slot = self._draft.slot(self._units[unit].places, self._edges)
-        needed = max(slot[0], self._least)
-        if needed <= self._limit:
-            self._draft.fill(slot)
-            self.tokens = self._draft.tokens
-            return
-        self._needs[unit] = needed
-        if self._first is None:
-            self._first = unit
-            if self._units[unit].truncate:
-                self._shorten(unit)
-        if not self._policy.backfill:
-            # An item of lower priority is kept only by a budget that keeps this one, too.
-            self._least = needed
-            self._draft.fill(slot)
+    def _offer(self, ranked: Iterable[int]) -> None:
+        """Put one unit after another into the draft, as long as they fit."""
+        draft, edges, units = self._draft, self._edges, self._units
+        limit, backfill, least = self._limit, self._policy.backfill, self.reserved
+        for unit in ranked:
+            slot = draft.slot(units[unit].places, edges)
+            needed = slot[0] if slot[0] > least else least
+            if needed <= limit:
+                draft.fill(slot)
+                self.tokens = slot[0]
+                continue
+            self._needs[unit] = needed
+            if self._first is None:
+                self._first = unit
+                if units[unit].truncate:
+                    self._shorten(unit)
+            if not backfill:
+                # An item of lower priority is kept only by a budget that keeps this one, too.
+                least = needed
+                draft.fill(slot)
 
     def _shorten(self, unit: int) -> None:
         """Emit as much of an item as fits."""
@@ -376,29 +378,31 @@ class _Filling:
 
     def choices(self) -> tuple[Choice, ...]:
         """Return the decision about each candidate."""
-        choices: dict[int, Choice] = {}
+        counts, budget, everything = self._counts, self._policy.max_tokens or 0, self.everything
+        outranked: ChoiceReason = "over_budget" if self._policy.backfill else "outranked"
+        choices = [_MISSING] * len(counts)
         for number, unit in enumerate(self._units):
             needed = self._needs.get(number)
+            kept: ChoiceReason = "required" if unit.required else "fits"
             for place in unit.places:
-                tokens = self._counts[place]
+                tokens = counts[place]
                 if needed is None:
-                    reason: ChoiceReason = "required" if unit.required else "fits"
                     text = self._candidates[place].content
-                    choices[place] = Choice("kept", reason, text, tokens, tokens, 0)
+                    choices[place] = Choice("kept", kept, text, tokens, tokens, 0)
+                    continue
+                short_by = self._tokenizer.budget_for(min(needed, everything)) - budget
+                if number == self._first:
+                    choices[place] = self._first_unfitting(tokens, short_by)
                 else:
-                    choices[place] = self._unfitting(number, needed, tokens)
-        return tuple(map(choices.__getitem__, range(len(choices))))
+                    choices[place] = Choice("dropped", outranked, None, tokens, 0, short_by)
+        return tuple(choices)
 
-    def _unfitting(self, unit: int, needed: int, tokens: int) -> Choice:
-        """Return the decision about a candidate that does not fit as a whole."""
-        budget = self._tokenizer.budget_for(min(needed, self.everything))
-        short_by = budget - (self._policy.max_tokens or 0)
-        is_first = unit == self._first
-        if is_first and (text := self._shortened) is not None:
-            emitted = self._tokenizer.count(text)
-            return Choice("truncated", "shortened", text, tokens, emitted, short_by)
-        reason: ChoiceReason = "over_budget" if is_first or self._policy.backfill else "outranked"
-        return Choice("dropped", reason, None, tokens, 0, short_by)
+    def _first_unfitting(self, tokens: int, short_by: int) -> Choice:
+        """Return the decision about a candidate of the first unit that does not fit as a whole."""
+        if (text := self._shortened) is None:
+            return Choice("dropped", "over_budget", None, tokens, 0, short_by)
+        emitted = self._tokenizer.count(text)
+        return Choice("truncated", "shortened", text, tokens, emitted, short_by)
 
 
 class _Seams(dict[tuple[str | None, str | None], int]):
