@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import EventConflictError, EventError, FieldError
+from headwater.errors import DurationError, EventConflictError, EventError, FieldError
 from headwater.http.routing.request_errors import BacklogError, MalformedError
 from headwater.http.routing.request_parsing import Upload, decode_json
 from headwater.http.routing.route import JSON_TYPES, Route
@@ -33,7 +33,7 @@ class Ingest:
         self._backlog = BacklogLimit(store)
 
     def routes(self) -> list[Route]:
-        raises = (EventConflictError, EventError, BacklogError)
+        raises = (DurationError, EventConflictError, EventError, BacklogError)
         post = partial(
             Route,
             "POST",
