@@ -219,8 +219,7 @@ class Exchange:
 class Connection(asyncio.Protocol):
     """A connection of a client, closed as soon as it exceeds a limit.
 
-    Uvicorn's server makes one for each, and waits for the ``tasks`` of all when it stops. Its own
-    protocol makes a request a quarter more expensive.
+    Uvicorn's server makes one for each, and waits for the ``tasks`` of all when it stops.
     """
 
     gate: ConnectionGate
