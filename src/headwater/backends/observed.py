@@ -60,7 +60,7 @@ TICKS_MISSED = Counter(
 )
 
 
-CONTEXTS = Counter(
+CONTEXTS = TallyCounter(
     "headwater_context_freshness_status_total",
     "Contexts assembled; `status` is `guaranteed` or `degraded`.",
     ["status"],
@@ -143,7 +143,7 @@ def count_context(
     tokens.observe(lineage.tokens)
     if lineage.items_dropped:
         ITEMS_DROPPED.labels(name).inc(lineage.items_dropped)
-    CONTEXTS.labels(context.freshness_status).inc()
+    CONTEXTS.add(context.freshness_status)
     if lineage.stalest_ms is not None:
         STALEST_SECONDS.observe(lineage.stalest_ms / 1000)
     if not context.meta["recorded"]:

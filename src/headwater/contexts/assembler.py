@@ -106,8 +106,7 @@ class Assembler:
         revision, limited = self._erasures.ledger.revision, limited_caller()
         reads = Reads(holds=True) if limited else Reads(current_scope().reads)
         if limited is not None:
-            entities = self._registry.entities.values()
-            name = request.definition.name
+            entities, name = self._registry.entities.values(), request.definition.name
             await limited.check_context(self._ownership, name, entities, request.inputs)
         with OnFailure(lambda: current_reads().track_all(reads)):
             try:
@@ -121,9 +120,10 @@ class Assembler:
                 raise await self._refusal(core, reads, revision)
             request_sent = None if result.sent is None else result.sent.request
             context = await self._record(core, request_sent, reads, revision)
-        moments, broken_sla_ms = result.judgement.moments, result.judgement.broken_sla_ms
-        facts = (context, moments.oldest, moments.incomplete, reads.provenance, reads.has_failed)
-        current_reads().track_context(TrackedContext(*facts, broken_sla_ms=broken_sla_ms))
+        if (outer := current_scope().reads) is not None:
+            moments, broken = result.judgement.moments, result.judgement.broken_sla_ms
+            facts = (moments.oldest, moments.incomplete, reads.provenance, reads.has_failed)
+            outer.track_context(TrackedContext(context, *facts, broken_sla_ms=broken))
         self._counted(context)
         return context
 

@@ -291,8 +291,9 @@ def _lineage(core: Core) -> ContextLineage:
 
 
 def _feature(read: FeatureRead) -> FeatureLineage:
-    inputs = [InputLineage(**_value_facts(inner)) for inner in read.inputs]
-    return FeatureLineage(**_value_facts(read) | {"inputs": inputs})
+    facts = _value_facts(read)
+    facts["inputs"] = [InputLineage(**_value_facts(inner)) for inner in read.inputs]
+    return FeatureLineage(**facts)
 
 
 def _value_facts(read: FeatureInput) -> dict[str, Any]:
