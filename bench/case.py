@@ -248,7 +248,7 @@ class Case:
     """One row of the table."""
 
     name: str
-    unit: str  # of a rate more is better, of "s", "ms" and "µs" less
+    unit: str  # of a rate or "x …" more is better, of "s", "ms" and "µs" less
     ours: Contestant
     floor: Contestant | None = None
     floor_is: str = ""
@@ -258,10 +258,13 @@ class Case:
     rounds: int | None = None  # at most so many, where one takes long
 
     def best(self, figures: list[Figure]) -> Figure:
-        """Picks the least disturbed round: noise only ever makes a figure worse."""
+        """Picks the least disturbed round: noise only ever makes a time or a rate worse."""
         if self.unit == "ms":
             # What disturbs a round shows in its slowest first.
             return min(figures, key=lambda figure: figure.of("p99_ms"))
+        if self.unit.startswith("x "):
+            # Noise makes a ratio of two rates greater as often as less.
+            return sorted(figures, key=lambda figure: figure.value)[(len(figures) - 1) // 2]
         pick = min if self.unit in ("s", "µs") else max
         return pick(figures, key=lambda figure: figure.value)
 

@@ -10,7 +10,12 @@ from rich.table import Table
 from bench.case import Figure, Outcome, Spread
 
 NOTHING = "-"
-_FORMATS = {"s": ".3f", "ms": ".2f", "nDCG@10": ".3f"}  # rates are whole numbers
+_FORMATS = {
+    "s": ".3f",
+    "ms": ".2f",
+    "nDCG@10": ".3f",
+    "x 1 process": ".2f",
+}  # rates are whole numbers
 
 
 def table(outcomes: Sequence[Outcome]) -> Table:

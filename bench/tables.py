@@ -13,12 +13,18 @@ _FILLERS = {"": "''", "INTEGER": "0", "TEXT": "''", "BLOB": "x''"}
 
 def database(path: Path | str) -> sqlite3.Connection:
     """Create a SQLite file with our tables and durable commits."""
+    created = connected(path)
+    created.executescript(SCHEMA.read_text())
+    return created
+
+
+def connected(path: Path | str) -> sqlite3.Connection:
+    """Open a SQLite file as we do."""
     opened = sqlite3.connect(path, isolation_level=None)
     opened.execute("PRAGMA journal_mode = WAL")
     opened.execute("PRAGMA synchronous = FULL")
     opened.execute("PRAGMA cache_size = -65536")
     opened.execute("PRAGMA mmap_size = 1073741824")
-    opened.executescript(SCHEMA.read_text())
     return opened
 
 

@@ -53,14 +53,18 @@ def readable(port: int, headers: Mapping[str, str]) -> bool:
     return all(status(port, PATH.format(n=n), headers) == 200 for n in (0, IDS - 1))
 
 
-@contextmanager
-def floor(effort: Effort) -> Iterator[Measure]:
+def floor_in(processes: int, path: str = PATH, body: str = "") -> Contestant:
     """A bare ASGI app on the same uvicorn: the same read, and nothing else."""
-    port = free_port()
-    with scratch("floor-http") as home:
-        command = python("-m", "bench.floor_app", home, str(port))
-        with serving("floor-http", command, lambda: readable(port, {})):
-            yield loaded(port, {}, effort)
+
+    @contextmanager
+    def serving_requests(effort: Effort) -> Iterator[Measure]:
+        port, name = free_port(), f"floor-http-{processes}"
+        with scratch(name) as home:
+            command = python("-m", "bench.floor_app", home, str(port), str(processes))
+            with serving(name, command, lambda: readable(port, {})):
+                yield loaded(port, {}, effort, path, body)
+
+    return serving_requests
 
 
 @contextmanager
@@ -80,6 +84,31 @@ def in_processes(number: int, path: str, body: str) -> Contestant:
             yield loaded(port, headers, effort, path, body)
 
     return serving_requests
+
+
+def gain(of: Contestant, over: Contestant) -> Contestant:
+    """How many times the rate of another contestant one has, both measured in each round."""
+
+    @contextmanager
+    def serving_both(effort: Effort) -> Iterator[Measure]:
+        with over(effort) as less, of(effort) as more:
+
+            def measure() -> Figure:
+                base = less().value
+                return Figure(more().value / base)
+
+            yield measure
+
+    return serving_both
+
+
+def two_processes(path: str, body: str) -> Contestant:
+    """How many times the requests of one API process two answer."""
+    return gain(in_processes(2, path, body), in_processes(1, path, body))
+
+
+# What the machine allows: the load generator and all others need its cores too.
+TWO_BARE_PROCESSES = gain(floor_in(2, READ_MANY, MANY), floor_in(1, READ_MANY, MANY))
 
 
 @contextmanager
