@@ -96,6 +96,11 @@ class WindowPlan(msgspec.Struct, frozen=True, dict=True):
         return sha256(repr((_FORM, parts)).encode()).hexdigest()[:12]
 
     @cached_property
+    def opening(self) -> bytes:
+        """What the JSON text of a state begins with."""
+        return f'["{self.digest}"'.encode()
+
+    @cached_property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """The hop of each level, and the longest span of its windows."""
         return tuple(

@@ -42,25 +42,25 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
     recent: msgspec.Raw
     """The rows of the newest of the older tiles."""
     packed: msgspec.Raw
-    """The columns of the other older tiles: how far they are from the floor, then each entry."""
+    """The columns of the other older tiles: how far they are from the floor, then each entry.
+
+    It is ``_UNPACKED`` while ``older`` has them, and may have changed them."""
 
     @cached_property
     def older(self) -> list[list[Any]]:
-        """The rows of the older tiles, which may be changed from now on."""
+        """The rows of the older tiles, which may be changed until they are packed."""
         columns = map(unpack, _DECODE_PACKED(self.packed))
         rows = [[self.floor + tile, entries] for tile, *entries in zip(*columns, strict=True)]
-        return rows + _DECODE_ROWS(self.recent)
-
-    @property
-    def is_unpacked(self) -> bool:
-        """Whether the older tiles may have been changed since they were decoded."""
-        return "older" in self.__dict__
+        rows += _DECODE_ROWS(self.recent)
+        self.packed = _UNPACKED
+        return rows
 
     def pack(self) -> None:
         """Make the older tiles bytes again."""
         columns = zip(*[(tile - self.floor, *entries) for tile, entries in self.older], strict=True)
         self.packed = msgspec.Raw(_ENCODE([pack(column) for column in columns]))
         self.recent = _NOTHING
+        del self.older
 
     def entries(self, tile: int, floor: int) -> list[Any] | None:
         """Return the entries of a tile, to be changed, or None if it is below the floor.
@@ -78,7 +78,7 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
             if index == len(self.older) or self.older[index][0] != tile:
                 self.older.insert(index, [tile, []])
             entries = self.older[index][1]
-        if self.is_unpacked:
+        if self.packed is _UNPACKED:
             self.floor = max(self.floor, floor)
             del self.older[: bisect_left(self.older, self.floor, key=_NUMBER)]
         return entries
@@ -88,7 +88,7 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
         if self.number is None:
             return
         row, recent = [self.number, self.open], bytes(self.recent)
-        if self.is_unpacked or len(recent) > _MOST_RECENT:
+        if self.packed is _UNPACKED or len(recent) > _MOST_RECENT:
             self.older.append(row)
         else:
             separator = b"," if len(recent) > len(b"[]") else b""
@@ -97,7 +97,7 @@ class _Level(msgspec.Struct, array_like=True, dict=True):
     def since(self, first: int, width: int) -> list[list[Any]]:
         """Return a column of each entry, from a tile on, as `tail` does."""
         columns: list[list[Any]] = [[] for _ in range(width)]
-        if self.is_unpacked:
+        if self.packed is _UNPACKED:
             rows = self.older
         else:
             rows = _DECODE_ROWS(self.recent)
@@ -126,6 +126,7 @@ class WindowState(msgspec.Struct, array_like=True):
 
 
 _NOTHING = msgspec.Raw(b"[]")
+_UNPACKED = msgspec.Raw()
 _DECODE_PACKED = msgspec.json.Decoder(list[Column]).decode
 _DECODE_ROWS = msgspec.json.Decoder(list[list[Any]]).decode
 _DECODE = msgspec.json.Decoder(WindowState).decode
@@ -142,7 +143,7 @@ def new_state(plan: WindowPlan, now: int) -> WindowState:
 
 def decode_state(plan: WindowPlan, text: bytes | msgspec.Raw) -> WindowState | None:
     """Return a stored state, or None if it is one of another plan."""
-    if plan.digest.encode() != memoryview(text)[2:14]:
+    if not bytes(text).startswith(plan.opening):
         return None
     return _DECODE(text)
 
@@ -150,7 +151,7 @@ def decode_state(plan: WindowPlan, text: bytes | msgspec.Raw) -> WindowState | N
 def encode_state(plan: WindowPlan, state: WindowState) -> bytes:
     """Return the JSON text of a state, which begins with the digest of its plan."""
     for level in state.levels:
-        if level.is_unpacked:
+        if level.packed is _UNPACKED:
             level.pack()
     return _ENCODE(state)
 
@@ -161,7 +162,7 @@ def covers(plan: WindowPlan, state: WindowState, moment: int) -> bool:
     One has been if the clock of the reader is behind that of the last fold by more than a hop.
     """
     for level, (hop, span) in zip(state.levels, plan.spans, strict=True):
-        if level.floor > (moment - span) // hop:
+        if level.floor * hop > moment - span:
             return False
     return True
 
