@@ -11,6 +11,7 @@ from headwater import ServiceEvent
 from headwater.http.app import create_app
 
 EVENTS = 400
+PUBLISHED = 10  # a publish now and then looks for new workers
 ROWS = 200
 QUESTION = "Where is my parcel?"
 
@@ -33,7 +34,7 @@ class Operation:
 def operations(headers: Mapping[str, str]) -> dict[str, Operation]:
     """Return every operation by its name; requests carry the headers."""
     return {
-        "publish": Operation(publish),
+        "publish": Operation(publish, PUBLISHED),
         "event": Operation(store.drain, EVENTS, publish_many, repetitions=8),
         "read": Operation(read),
         "HTTP read": Operation(http_read(headers)),
@@ -53,7 +54,8 @@ async def prepare() -> None:
 
 
 async def publish() -> None:
-    await store.bus.publish(purchase())
+    for _ in range(PUBLISHED):
+        await store.bus.publish(purchase())
 
 
 async def publish_many() -> None:
