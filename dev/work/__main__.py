@@ -66,10 +66,10 @@ def differences(before: Work, now: Work) -> list[str]:
 
 
 TOLERANCES = {
-    "calls": (0.02, 1),
-    "builtin_calls": (0.02, 1),
-    "reads": (0.2, 1),
-    "writes": (0.2, 1),
+    "calls": (0.05, 1),
+    "builtin_calls": (0.05, 1),
+    "reads": (0.2, 2),
+    "writes": (0.2, 2),
     "bytes_written": (0.1, 100),
     "peak_bytes": (0.1, 1_000),
 }
