@@ -3,7 +3,7 @@
 import pytest
 
 from bench.production import new_store
-from dev.work.__main__ import differences, kept, measured, text_of
+from dev.work.__main__ import compared, differences, kept, text_of
 
 COUNTS = {"read": {"calls": 100.0, "reads": 4.0}}
 
@@ -33,11 +33,11 @@ def test_an_operation_that_the_file_lacks_is_refused() -> None:
 
 @pytest.mark.timeout(300)
 def test_no_operation_of_the_embedded_store_takes_more_steps() -> None:
-    now = measured()
-    assert differences(kept()["embedded"], now) == [], text_of({"embedded": now})
+    now, differing = compared(kept()["embedded"])
+    assert differing == [], text_of({"embedded": now})
 
 
 @pytest.mark.timeout(300)
 def test_no_operation_on_servers_takes_more_steps(redis_url: str, postgres_url: str) -> None:
-    now = measured(new_store(postgres_url, redis_url))
-    assert differences(kept()["servers"], now) == [], text_of({"servers": now})
+    now, differing = compared(kept()["servers"], new_store(postgres_url, redis_url))
+    assert differing == [], text_of({"servers": now})
