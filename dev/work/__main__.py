@@ -85,8 +85,8 @@ def differences(before: Work, now: Work) -> list[str]:
 
 
 TOLERANCES = {
-    "calls": (0.05, 1),
-    "builtin_calls": (0.05, 1),
+    "calls": (0.08, 1),
+    "builtin_calls": (0.08, 1),
     "reads": (0.2, 2),
     "writes": (0.2, 2),
     "bytes_written": (0.1, 100),
