@@ -100,17 +100,18 @@ class Exchange:
         connection.tasks.add(self._task)
 
     async def _run(self, app: ASGIApp) -> None:
-        error: BaseException | None = None
         try:
             await app(self.scope, self.receive, self.send)
-        except BaseException as raised:  # noqa: BLE001 - a task of its own: none else would log it
-            error = raised
-        # Not by a callback, which would cost each request a turn of the loop.
-        self._connection.tasks.discard(self._task)
-        del self._task
-        if error is None and (self.is_complete or self.is_disconnected):
-            return
-        _server_log.error("the application did not complete its response", exc_info=error)
+        except BaseException:  # noqa: BLE001 - a task of its own: none else would log it
+            _server_log.exception("the application has failed")
+        else:
+            if self.is_complete or self.is_disconnected:
+                return
+            _server_log.error("the application did not complete its response")
+        finally:
+            # Not by a callback, which would cost each request a turn of the loop.
+            self._connection.tasks.discard(self._task)
+            del self._task
         if self.is_started:
             self._connection.transport.close()
             return
