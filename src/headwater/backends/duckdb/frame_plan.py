@@ -156,7 +156,7 @@ class FramePlan:
         groups = group_count(points, rows)
         if groups == 1:
             part = self._part(self._query.points, None, self._answer)
-            # Several threads take half as much processor time again, and are hardly done earlier.
+            # Several threads take half as much processor time again.
             is_small = max(points, rows // max(1, len(part.columns))) <= ROW_GROUP
             tasks = [replace(part, threads=1) if is_small else part]
         else:
