@@ -93,7 +93,7 @@ def _save(block: Block, folder: Path) -> list[str]:
 
 def _run_script(file: Path) -> list[str]:
     done = subprocess.run(
-        [sys.executable, file.name],
+        [sys.executable, "-X", "faulthandler", file.name],
         cwd=file.parent,
         capture_output=True,
         text=True,

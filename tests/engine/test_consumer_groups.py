@@ -71,9 +71,14 @@ async def is_done(*stores: FeatureStore) -> bool:
     return not any([await backlog(store) for store in stores])
 
 
+async def are_listed(store: FeatureStore, *groups: str) -> bool:
+    return {*groups} <= {group.name for group in await store.admin.groups()}
+
+
 async def test_two_groups_at_work_handle_every_event_each(opened: Open) -> None:
     one, two = opened("one"), opened("two")
     async with started(one, two, one, two):
+        await until(lambda: are_listed(one, "one", "two"))
         for number in range(EVENTS):
             await one.publish("buy", f"u{number}")
         await until(lambda: is_done(one, two))

@@ -76,6 +76,18 @@ async def test_a_partition_that_cannot_be_claimed_keeps_no_other_from_it(
         assert lease.partition == 0
 
 
+async def test_the_first_worker_of_a_group_keeps_the_events_of_all_partitions_for_it(
+    settings: Settings, client: Redis, keys: Keys
+) -> None:
+    async with FeatureStore(settings=settings) as store:
+        leases = (await runtime_of(store).open()).backends.leases
+        await leases.register("w1")
+        await leases.claim("w1", [0])
+        for part in keys.parts:
+            groups = await client.call(command(part.events, "XINFO", "GROUPS", part.events))
+            assert len(groups) == 1
+
+
 async def test_a_bad_connection_keeps_no_dead_worker_alive(
     settings: Settings, client: Redis, keys: Keys
 ) -> None:

@@ -43,6 +43,8 @@ class _Member:
         self.generation = 0
         self.fenced = 0
         """The generation below which all leases are known to be void."""
+        self.has_opened = False
+        """Whether the group has its place in all partitions, also in those of other workers."""
         self.held: dict[int, Lease] = {}
         self.uncleared: set[int] = set()
         """Partitions that may be suspect because of this worker, which was only cut off."""
@@ -178,6 +180,7 @@ class RedisLeases:
         behind = await self._behind(partitions)
         if not self._members[worker].is_current:
             return []
+        await self._open_group(self._members[worker], behind)
         claimed = sorted({*partitions} - behind)
         calls = [self._claim(worker, partition) for partition in claimed]
         answers = await self._redis.calls_apart(calls, self._patience)
@@ -194,6 +197,22 @@ class RedisLeases:
             self._members[worker].held[lease.partition] = lease
             self._notifications.mark_unknown(lease.partition)
         return leases
+
+    async def _open_group(self, member: _Member, behind: Collection[int]) -> None:
+        """Keep the events of all partitions for the group from its first worker on.
+
+        Otherwise those of a partition whose worker is still starting could be deleted when all
+        other groups are done with them.
+        """
+        if member.has_opened:
+            return
+        calls = [
+            script_call("open_group", [keys.group, keys.events], self._keys.group)
+            for partition, keys in enumerate(self._keys.parts)
+            if partition not in behind
+        ]
+        answers = await self._redis.calls_apart(calls, self._patience)
+        member.has_opened = not any(isinstance(answer, BackendError) for answer in answers)
 
     async def _behind(self, partitions: Collection[int]) -> frozenset[int]:
         """Return the partitions that are behind history; raise StoreLostError if all of these."""

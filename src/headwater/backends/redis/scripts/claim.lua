@@ -17,11 +17,7 @@ if holder and holder ~= ARGV[1] then
   end
   return false
 end
-if redis.call('HEXISTS', KEYS[1], 'cursor') == 0 then
-  -- A group whose state was lost continues at the position that the stream has for it.
-  local cursor, read = stream_cursor(KEYS[3], ARGV[3])
-  redis.call('HSET', KEYS[1], 'cursor', cursor, 'read', read)
-end
+open_group(KEYS[1], KEYS[3], ARGV[3])
 -- The list of dead owners survives the worker that inherited it: it ends with an orderly release,
 -- or when all workers on it turn out to be alive.
 local held = redis.call('HMGET', KEYS[1], 'owner', 'suspect')

@@ -12,3 +12,12 @@ local function stream_cursor(events, name)
   local added = fields(redis.call('XINFO', 'STREAM', events))['entries-added']
   return cursor, added - (lag or redis.call('XLEN', events))
 end
+
+-- Give a group its place in a partition, unless it has one. A group whose state was lost continues at
+-- the position that the stream has for it.
+local function open_group(group, events, name)
+  if redis.call('HEXISTS', group, 'cursor') == 0 then
+    local cursor, read = stream_cursor(events, name)
+    redis.call('HSET', group, 'cursor', cursor, 'read', read)
+  end
+end
