@@ -35,7 +35,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench work chaos soak proof up down lock clean \
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench work chaos soak proof check-engines up down lock clean \
 	ui ui-check ui-types ui-pictures browser pictures
 
 help: ## List the targets
@@ -117,16 +117,27 @@ chaos: $(DEV_READY) ## Break the production engine on purpose and count what it 
 soak: $(DEV_READY) ## Load a server at 70 % of its capacity and watch its memory (SECONDS=600 ARGS=--servers)
 	$(BIN)/python -m soak --seconds $(SECONDS) $(ARGS)
 
+# Engines that need a JRE, packages of Maven or Go, or large wheels, in an environment of their own.
+ENGINES := .venv-engines
+ENGINES_READY := $(ENGINES)/.ready
+
+check-engines: $(ENGINES_READY) ## Run the tests on Ray, Spark, real Kafka brokers and a real S3 server
+	$(ENGINES)/bin/pytest engines $(ARGS)
+
 proof: $(DEV_READY) ## Evaluate a world unchanged and with seeded edits, judged by living it again (CONTEXTS=20000 EDITS=100)
 	$(BIN)/python -m proof --contexts $(CONTEXTS) --edits $(EDITS) --seed $(SEED) $(ARGS)
 
+# All but those of engines, which are hundreds of megabytes.
+EXTRAS = $(foreach extra,redis postgres sources snowflake bigquery local chat prices tiktoken signing oidc otel mcp langchain llamaindex lake kafka,--extra $(extra))
+
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
-	$(COMPILE) pyproject.toml --all-extras --group dev --output-file $(LOCKS)/dev.txt
+	$(COMPILE) pyproject.toml $(EXTRAS) --group dev --output-file $(LOCKS)/dev.txt
+	$(COMPILE) pyproject.toml $(EXTRAS) --extra ray --extra spark --group dev --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/engines.txt
 	$(COMPILE) pyproject.toml --extra local --group build --group model --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/runtime.txt
 	$(COMPILE) $(LOCKS)/uv.in --output-file $(LOCKS)/uv.txt
 
 clean: ## Remove what the other targets made (embedded data stays)
-	rm -rf .venv .tools build dist src/headwater/ui ui/node_modules .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
+	rm -rf .venv .venv-engines .engines .tools build dist src/headwater/ui ui/node_modules .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
 		.import_linter_cache .hypothesis .bytecode
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -145,6 +156,12 @@ $(VENV_READY): | $(TOOLS_READY)
 $(RUNTIME_READY): $(VENV_READY) $(LOCKS)/runtime.txt pyproject.toml
 	$(UV) pip install --quiet --require-hashes -r $(LOCKS)/runtime.txt
 	$(INSTALL_PROJECT)
+	@touch $@
+
+$(ENGINES_READY): $(LOCKS)/engines.txt pyproject.toml | $(TOOLS_READY)
+	$(UV) venv --quiet --clear --python "$$(command -v $(PYTHON))" $(ENGINES)
+	VIRTUAL_ENV=$(CURDIR)/$(ENGINES) $(UV) pip sync --quiet --require-hashes $(LOCKS)/engines.txt
+	VIRTUAL_ENV=$(CURDIR)/$(ENGINES) $(INSTALL_PROJECT)
 	@touch $@
 
 $(DEV_READY): $(VENV_READY) $(LOCKS)/dev.txt pyproject.toml
