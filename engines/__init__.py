@@ -1,1 +1,1 @@
-"""Tests on engines that `make check-engines` installs: Ray, Spark, Kafka brokers, an S3 server."""
+"""Tests on Ray, Spark, real Kafka brokers and a real S3 server, which `make check-engines` runs."""

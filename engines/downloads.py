@@ -1,0 +1,63 @@
+"""Jars of Maven and programs of Go, which are fetched once into `.engines`.
+
+A jar is added as a dependency of a profile in `engines/pom.xml`, with its version; a program of
+Go is a constant of the tests that use it, such as
+``go_program("github.com/seaweedfs/seaweedfs/weed@v4.0.0")``.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / ".engines"
+_POM = ROOT / "engines" / "pom.xml"
+
+
+def jars(profile: str) -> list[Path]:
+    """Return the jars of a profile of the pom, with all that they need."""
+    version = sha256(_POM.read_bytes()).hexdigest()[:12]
+    folder = FOLDER / "jars" / f"{profile}-{version}"
+    with _downloading(folder):
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            goal = ("dependency:copy-dependencies", f"-DoutputDirectory={new}")
+            _run("mvn", "--batch-mode", "--quiet", f"--file={_POM}", f"-P{profile}", *goal)
+            new.rename(folder)
+    return sorted(folder.glob("*.jar"))
+
+
+def go_program(package: str, *, tags: str = "") -> Path:
+    """Return the program of a package at a version, such as ``example.com/tool@v1.2.3``."""
+    name, _, version = package.partition("@")
+    folder = FOLDER / "go" / f"{Path(name).name}-{version}"
+    with _downloading(folder):
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            _run("go", "install", f"-tags={tags}", package, GOBIN=str(new))
+            new.rename(folder)
+    return folder / Path(name).name
+
+
+@contextmanager
+def _downloading(folder: Path) -> Iterator[None]:
+    """Let one process at a time look for a download, and fetch it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(program: str, *arguments: str, **variables: str) -> None:
+    if shutil.which(program) is None:
+        raise FileNotFoundError(f"`make check-engines` needs {program}, which is not installed")
+    subprocess.run([program, *arguments], check=True, env=os.environ | variables)
