@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -208,6 +209,31 @@ def restartable_postgres() -> Iterator[tuple[str, Machine]]:
     """Yield the URL of a new Postgres server, and the machine that stops and starts it."""
     with _postgres(quiet_port) as started:
         yield started
+
+
+@contextmanager
+def replica_of(url: str) -> Iterator[tuple[str, Machine]]:
+    """Yield the URL of a streaming replica of a Postgres server, and its machine."""
+    with _folder("replica") as folder:
+        installation = _reachable(postgres_installation(), folder)
+        data, log = folder / "data", folder / "backup.log"
+        command = (
+            str(installation / "bin" / "pg_basebackup"),
+            *("-d", url, "-D", str(data)),
+            *("--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
+        )
+        if _spawn(command, folder, log, _libraries(installation)).wait() != 0:
+            raise ServerStartError("pg_basebackup", "failed", log)
+
+        def machine() -> Machine:
+            # A query that is in the way of the replay is cancelled at once.
+            options = ("-c", "max_standby_streaming_delay=0")
+            return Machine(_postgres_server(installation, data, quiet_port(), *options), folder)
+
+        with _on_a_free_port(machine, folder) as running:
+            primary = urlsplit(url)
+            netloc = f"{primary.username}:{primary.password}@127.0.0.1:{running.port}"
+            yield primary._replace(netloc=netloc).geturl(), running
 
 
 @contextmanager

@@ -228,6 +228,21 @@ class PostgresSettings(SettingsGroup, frozen=True):
     ] = 10
     timeout: Annotated[Seconds, "timeout of a statement, in seconds"] = 60.0
     connect_timeout: Annotated[Seconds, "timeout of connecting, in seconds"] = 10.0
+    replica_url: Annotated[
+        Url,
+        "URL of a replica for long reads of history, or of several: "
+        "postgresql://user:password@first:5432,second:5432/database",
+    ] = ""
+    replica_timeout: Annotated[
+        Seconds,
+        "seconds that a read waits for the replica to have all that the primary has, before it "
+        "reads from the primary",
+    ] = 2.0
+    tables_per_month: Annotated[
+        int,
+        Meta(ge=1, le=64),
+        "tables of each new month of history and of events, by the hash of the entity id",
+    ] = 1
 
 
 class VectorSettings(SettingsGroup, frozen=True):

@@ -41,7 +41,7 @@ def column(answer: Path, name: str = "v0") -> list[Any]:
 
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "POINTS_AT_ONCE", 100)
+    monkeypatch.setattr(frames, "IDS_AT_ONCE", 2)
     monkeypatch.setattr(frames, "VALUES_AT_ONCE", 30)
     monkeypatch.setattr(copying, "BYTES_AT_ONCE", 1)
 
@@ -55,7 +55,7 @@ async def test_portions_of_a_frame_are_answered_in_the_order_of_its_rows(
     query = FrameQuery(points(tmp_path, 250), [FrameColumn("clicks", "int")])
     await past.offline.read_frame(query, answer, progress.append)
     assert column(answer) == [*range(200), *(193 + (n - 193) % 7 for n in range(200, 250))]
-    assert progress == [30, 60, 90, 100, 130, 160, 190, 200, 230, 250]
+    assert progress == [30, 60, 90, 120, 150, 180, 210, 240, 250]
     assert sorted(os.listdir(tmp_path)) == ["answer.parquet", "points.parquet"]
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
+from headwater.backends.postgres.history_sql import partitions_of
 from headwater.backends.postgres.migrate import migrate
 from headwater.backends.postgres.partition_tables import (
     MAX_MONTHS_AHEAD,
@@ -20,10 +21,11 @@ from headwater.backends.postgres.partition_tables import (
 )
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
+from headwater.ports import Point
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.backends.postgres.outbox import MemoryOutbox
-from tests.backends.postgres.story import rows, values
+from tests.backends.postgres.story import START, change, rows, values
 
 
 @pytest.fixture
@@ -101,6 +103,52 @@ async def test_months_are_added_as_time_goes_on_and_their_rows_move_there(
     after_this = await months(database)
     await past.offline.maintain()
     assert await months(database) == after_this
+
+
+async def test_a_month_can_be_several_tables(
+    settings: Settings, outbox: MemoryOutbox, database: Connection, clock: ManualClock
+) -> None:
+    first = month_of(datetime.now(UTC))
+    split = settings.replace(postgres={"tables_per_month": 3})
+    before = await open_postgres(settings, clock, outbox)
+    await before.offline.maintain()
+    await before.close()
+    past = await open_postgres(split, clock, outbox)
+    try:
+        clock.advance("400d")
+        await past.offline.maintain()
+        new = month_of(clock.now())
+        names = [f"_history_{new.name}_of_{part}" for part in range(3)]
+        tables = await partitions_of(database, "_history")
+        assert set(names) < set(tables)
+        assert f"_history_{first.name}" in tables  # a month that was there stays as it was
+        moments = [clock.now() - timedelta(seconds=n) for n in range(60)]
+        await past.offline.append(
+            [
+                change(n, (moment - START).total_seconds(), entity_id=f"u{n % 20}")
+                for n, moment in enumerate(moments)
+            ]
+        )
+        counts = [await database.fetchval(f"SELECT count(*) FROM {name}") for name in names]
+        assert sum(counts) == 60
+        assert all(counts)
+        points = [Point(f"u{n}", moments[20]) for n in range(20)]
+        found = [
+            found and int(found.value) for [found] in await past.offline.as_of(["clicks"], points)
+        ]
+        assert found == [*range(20, 40)]
+        # A search for the last value reads one table, from the newest month back.
+        plan = await database.fetch(
+            "EXPLAIN (ANALYZE, TIMING OFF) SELECT * FROM _history WHERE feature = 'clicks'"
+            " AND hashtextextended(entity_id, 0) = hashtextextended('u1', 0) AND entity_id = 'u1'"
+            " ORDER BY as_of DESC, written_at DESC, seq DESC LIMIT 1"
+        )
+        lines = [line for (line,) in plan if "Scan" in line and "never executed" not in line]
+        assert sum(f"_history_{new.name}" in line for line in lines) == 1
+        pruned = await past.offline.prune(history=clock.now(), events=None)
+        assert pruned.history == 40
+    finally:
+        await past.close()
 
 
 @pytest.mark.parametrize(

@@ -229,6 +229,35 @@ async def test_months_of_events_that_every_group_has_committed_are_removed(
     ]
 
 
+FILL_JANUARY = """
+INSERT INTO _history (feature, entity, entity_id, kind, value, as_of, written_at, cause)
+SELECT 'clicks', 'User', 'u' || n % 20, 'int', to_json(n), t, t, 'e' || n
+FROM (SELECT n, timestamptz '2026-01-01' + n * interval '1 s' AS t FROM generate_series(1, $1) n)
+"""
+
+
+@pytest.mark.usefixtures("months")
+async def test_old_months_are_dropped_without_a_write_for_each_of_their_rows(
+    past: PostgresEnvironment, database: Connection
+) -> None:
+    await past.offline.append([value(0, 1, entity_id=f"u{n}") for n in range(20)])
+    logged = dict[int, int]()
+    for count, end in ((1_000, START_OF_APRIL), (40_000, datetime(2026, 6, 1, tzinfo=UTC))):
+        where = "_history_2026_01" if count == 1_000 else "_history_2026_05"
+        shift = "" if count == 1_000 else " + interval '120 days'"
+        await database.execute(FILL_JANUARY.replace("'1 s' AS t", f"'1 s'{shift} AS t"), count)
+        assert await database.fetchval(f"SELECT count(*) FROM {where}") >= count
+        await database.execute("CHECKPOINT")
+        start = await database.fetchval("SELECT pg_current_wal_lsn()")
+        pruned = await past.offline.prune(history=end, events=None)
+        assert pruned.history >= count - 20
+        sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), $1)::bigint"
+        logged[count] = await database.fetchval(sql, start)
+        assert await database.fetchval("SELECT to_regclass($1)", where) is None
+        assert await database.fetchval("SELECT count(*) FROM _history") == 20
+    assert logged[40_000] < 1.5 * logged[1_000] < 1_000_000
+
+
 async def test_a_series_is_dropped_in_portions(
     past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:

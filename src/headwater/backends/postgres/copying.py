@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from headwater.backends.postgres.pool import Connection
 from headwater.core.duckdb_session import Session, glob_literal, identifier, session
@@ -57,6 +57,44 @@ async def duckdb_thread(scratch: Path) -> AsyncIterator[DuckThread]:
         closing = loop.run_in_executor(executor, stack.close)
         executor.shutdown(wait=False)
         await closing
+
+
+# Elements of an array of Postgres, as DuckDB writes them.
+_ELEMENTS = {
+    "bigint": "{0}::VARCHAR",
+    "text": """'"' || replace(replace({0}, '\\', '\\\\'), '"', '\\"') || '"'""",
+}
+
+
+class GivenRows:
+    """Rows for the statements of a transaction: arrays in settings of the session.
+
+    A replica has no temporary tables, and statements with the rows in their text would fill the
+    server's log and statistics.
+    """
+
+    def __init__(self, columns: Mapping[str, Literal["bigint", "text"]]) -> None:
+        self._columns = columns
+        names = ", ".join(map(identifier, columns))
+        arrays = ", ".join(
+            f"current_setting('headwater.{name}')::{kind}[]" for name, kind in columns.items()
+        )
+        self.sql = f"unnest({arrays}) AS given ({names})"
+
+    async def set(self, connection: Connection, thread: DuckThread, rows: str) -> None:
+        """Pass the rows of a query of DuckDB, in the order of its column ``n``."""
+        elements = [
+            _ELEMENTS[kind].format(identifier(name)) for name, kind in self._columns.items()
+        ]
+        arrays = ", ".join(
+            f"'{{' || string_agg({element}, ',' ORDER BY n) || '}}'" for element in elements
+        )
+        row = await thread.run(lambda: thread.duck.run(f"SELECT {arrays} FROM ({rows})").fetchone())
+        settings = ", ".join(
+            f"set_config('headwater.{name}', ${number}, true)"
+            for number, name in enumerate(self._columns, 1)
+        )
+        await connection.execute(f"SELECT {settings}", *row or ())
 
 
 class CsvFile:

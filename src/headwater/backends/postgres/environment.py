@@ -12,6 +12,7 @@ from headwater.backends.postgres.migrate import check_version, installed_version
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
 from headwater.backends.postgres.records import PostgresAuditLog, PostgresRecordLog
+from headwater.backends.postgres.replicas import LongReads
 from headwater.backends.postgres.source_tables import PostgresSourceTables
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
@@ -57,8 +58,9 @@ class PostgresEnvironment:
         self.catalog = CatalogCopy(postgres, self.store_check)
         self.erasures = PostgresErasures(postgres)
         self.source_tables = PostgresSourceTables(postgres, settings.postgres, clock)
+        self._long_reads = LongReads(postgres, settings.postgres)
         self.offline = PostgresOfflineStore(
-            postgres, self._consumer, self.erasures, clock, self._schema
+            postgres, self._long_reads, self._consumer, self.erasures, clock, settings.postgres
         )
 
     async def prepare(self) -> None:
@@ -111,6 +113,7 @@ class PostgresEnvironment:
     async def close(self) -> None:
         await self.records.close()
         await self._consumer.close()
+        await self._long_reads.close()
         await self._postgres.close()
 
 

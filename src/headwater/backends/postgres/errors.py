@@ -114,12 +114,16 @@ _REMEDIES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str],
 
 
 def translate(
-    error: Exception, settings: PostgresSettings, limit: str = "postgres.timeout"
+    error: Exception,
+    settings: PostgresSettings,
+    limit: str = "postgres.timeout",
+    url_setting: str = "postgres.url",
 ) -> HeadwaterError:
     """Return the HeadwaterError for an error of the server, the driver or the network."""
+    url = SETTINGS[url_setting]
     if isinstance(error, asyncpg.exceptions.ClientConfigurationError):
         return ConfigError(
-            f"HEADWATER_POSTGRES_URL cannot be used: {headline(error)}; write it as "
+            f"{url.variable} cannot be used: {headline(error)}; write it as "
             "postgresql://user:password@host:5432/database"
         )
     if isinstance(error, _SCHEMA_ERRORS):
@@ -128,7 +132,6 @@ def translate(
         )
     if isinstance(error, asyncpg.DataError | asyncpg.ProgramLimitExceededError):
         return InvalidInputError(f"Postgres cannot store the value: {headline(error)}")
-    url = SETTINGS["postgres.url"]
     problem, remedy = next(
         ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
         ("failed", "see its log; acknowledged writes are safe"),

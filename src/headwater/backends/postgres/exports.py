@@ -11,6 +11,7 @@ from pathlib import Path
 from headwater.backends.postgres.copying import Collector, CsvFile, DuckThread, duckdb_thread
 from headwater.backends.postgres.history_sql import pages_of, partitions_of, settled_number
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.replicas import LongReads
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import column_types, identifier, scalar
 from headwater.core.partitioning import BUCKETS, bucket_of
@@ -61,7 +62,7 @@ FROM events JOIN buckets USING (entity_id)
 _TO_PARQUET = "(FORMAT parquet, COMPRESSION zstd)"
 
 
-async def export_history(postgres: Postgres, file: Path, after: int) -> int:
+async def export_history(postgres: Postgres, reads: LongReads, file: Path, after: int) -> int:
     """Write the rows with numbers above one, up to a number that no later row can have."""
     last = await settled_number(postgres)
     async with duckdb_thread(file.parent) as thread:
@@ -69,7 +70,7 @@ async def export_history(postgres: Postgres, file: Path, after: int) -> int:
         collector = Collector(thread, partial(_collect, thread, "history", _HISTORY_COLUMNS))
         for first in range(after, last, ROWS_AT_ONCE):
             sql = _HISTORY.format(first=first, last=min(first + ROWS_AT_ONCE, last))
-            await postgres.run(partial(collector.add, sql=sql))
+            await reads.run(partial(collector.add, sql=sql))
         await collector.finish()
         has_rows = await thread.run(partial(_write_history, thread, file))
     return last if has_rows else after
@@ -109,7 +110,7 @@ def _write_history(thread: DuckThread, file: Path) -> bool:
 
 
 async def export_events(
-    postgres: Postgres,
+    reads: LongReads,
     folder: Path,
     event_types: Collection[str],
     upto: Mapping[int, str],
@@ -136,7 +137,7 @@ async def export_events(
         "upto": ", ".join(_upto(*item) for item in upto.items()) or "(0, -1, 0)",
     }
     async with duckdb_thread(folder) as thread:
-        await postgres.run(copy)
+        await reads.run(copy)
         return await thread.run(partial(_write_events, thread, folder, files))
 
 

@@ -1,14 +1,13 @@
 """Point-in-time reads of many rows, with one LATERAL join for each column.
 
-The points are copied into a temporary table in blocks, and sorted like the index, so that each
-search starts near the end of the previous one. The answers are copied out in portions, which keeps
-every statement far below its timeout, and collected by DuckDB, which moves them to disk if they
-do not fit in memory.
+The points are sorted like the index, so that each search starts near the end of the previous one,
+and given to the server in portions, which keeps every statement far below its timeout. The answers
+are copied out and collected by DuckDB, which moves them to disk if they do not fit in memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -19,38 +18,28 @@ from headwater.backends.postgres.copying import (
     Collector,
     CsvFile,
     DuckThread,
+    GivenRows,
     copy_in,
     duckdb_thread,
 )
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.replicas import LongReads
 from headwater.core.codec import Kind
-from headwater.core.duckdb_session import Session, parquet, scalar
+from headwater.core.duckdb_session import Session, column_types, parquet, scalar
 from headwater.core.sql_literals import text
 from headwater.ports import FrameColumn, FrameQuery, misfit_error
 
-POINTS_AT_ONCE = 500_000
+IDS_AT_ONCE = 50_000
 VALUES_AT_ONCE = 50_000
 # No value is older, so a longer time to live makes no difference; Postgres has a limit.
 _LONGEST_TTL = timedelta(days=10_000 * 366)
-_STAGE = """
-CREATE TEMPORARY TABLE _given ("row" bigint, entity_id text COLLATE "C", moment timestamptz)
-ON COMMIT DROP;
-CREATE TEMPORARY TABLE _points (
-    n integer PRIMARY KEY, "row" bigint, entity_id text COLLATE "C", hash bigint, moment timestamptz
-) ON COMMIT DROP;
--- In the order of the columns. Finding another order for many of them takes longer than the query.
-SET LOCAL join_collapse_limit = 1
-"""
-_SORT = """
-TRUNCATE _points;
-INSERT INTO _points
-SELECT row_number() OVER (ORDER BY hashtextextended(entity_id, 0), moment),
-       "row", entity_id, hashtextextended(entity_id, 0), moment
-FROM _given;
-TRUNCATE _given;
-ANALYZE _points
-"""
+# In the order of the columns. Finding another order for many of them takes longer than the query.
+_KEEP_ORDER = "SET LOCAL join_collapse_limit = 1"
+_IDS = GivenRows({"n": "bigint", "entity_id": "text"})
+_HASHES = f"SELECT n, hashtextextended(entity_id, 0) FROM {_IDS.sql}"
+_HASH_COLUMNS = column_types("n BIGINT, hash BIGINT")
+_POINTS = GivenRows({"row": "bigint", "entity_id": "text", "micros": "bigint"})
 _STAGE_EXTRA = """
 CREATE TEMPORARY TABLE {table} (n bigint, entity_id text COLLATE "C", value json, as_of timestamptz)
 ON COMMIT DROP
@@ -64,15 +53,18 @@ _WITH_VALUES_AHEAD = """
 SELECT wanted.feature FROM unnest($1::text[]) AS wanted (feature)
 WHERE EXISTS (SELECT FROM _history AS h WHERE h.feature = wanted.feature AND as_of > written_at)
 """
-_LAST = """
-SELECT {values}
-FROM (SELECT * FROM _points WHERE n > {{first}} AND n <= {{last}} ORDER BY n) AS requested
-{joins}
+_LAST = f"""
+SELECT {{values}}
+FROM (
+    SELECT "row", entity_id, hashtextextended(entity_id, 0) AS hash, _moment(micros) AS moment
+    FROM {_POINTS.sql}
+) AS requested
+{{joins}}
 """
 # A text in Postgres cannot contain U+0000; in history, U+FFFD is in its place.
 ENTITY_ID = "replace(entity_id, chr(0), '\ufffd') AS entity_id"
 # Values are of the years 1 to 9999, so an earlier or later moment makes no difference.
-MOMENT = "make_timestamptz(greatest(-62135596800000000, least(253402300799999999, {micros})))"
+MICROS = "greatest(-62135596800000000, least(253402300799999999, {micros}))"
 COLUMNS_AT_ONCE = 32
 _MISFITS = """
 SELECT misfit.place, count(*) OVER (PARTITION BY misfit.place), misfit.value, entity_id
@@ -111,27 +103,56 @@ class FrameTransaction:
         ]
         async with connection.transaction(isolation="repeatable_read"):
             await connection.execute(LOCK_PARTITIONS)
-            await connection.execute(_STAGE)
+            await connection.execute(_KEEP_ORDER)
             for series, table in self._extra.items():
                 await self._load_extra(connection, self._query.extra[series], table)
             statements = await self._statements(connection)
-            for first in range(0, rows, POINTS_AT_ONCE):
-                file = await self._thread.run(partial(self._export_points, first))
-                await copy_in(connection, "_given", file)
-                await connection.execute(_SORT)
-                end = min(rows, first + POINTS_AT_ONCE)
-                for start, upto in self._portions(end - first):
-                    for collector, statement in zip(collectors, statements, strict=True):
-                        await collector.add(connection, statement.format(first=start, last=upto))
-                    if self._progress is not None:
-                        self._progress(first + upto)
+            await self._sort_points(connection)
+            size = VALUES_AT_ONCE // max(1, len(self._answers.groups[0].columns))
+            for start in range(0, rows, size):
+                portion = f"FROM points WHERE n BETWEEN {start + 1} AND {start + size}"
+                await _POINTS.set(connection, self._thread, portion)
+                for collector, statement in zip(collectors, statements, strict=True):
+                    await collector.add(connection, statement)
+                if self._progress is not None:
+                    self._progress(min(start + size, rows))
         for collector in collectors:
             await collector.finish()
 
-    def _portions(self, points: int) -> Iterator[tuple[int, int]]:
-        size = VALUES_AT_ONCE // max(1, len(self._answers.groups[0].columns))
-        for start in range(0, points, size):
-            yield start, min(start + size, points)
+    async def _sort_points(self, connection: Connection) -> None:
+        """Create a table of the points in the order of the index, which has hashes of ids."""
+        ids = await self._thread.run(self._number_ids)
+        hashes = Collector(self._thread, self._add_hashes)
+        for first in range(0, ids, IDS_AT_ONCE):
+            portion = f"FROM ids WHERE n BETWEEN {first + 1} AND {first + IDS_AT_ONCE}"
+            await _IDS.set(connection, self._thread, portion)
+            await hashes.add(connection, _HASHES)
+        await hashes.finish()
+        await self._thread.run(self._number_points)
+
+    def _number_ids(self) -> int:
+        micros, points = MICROS.format(micros='"at"'), parquet([self._query.points])
+        self._duck.run(
+            f"""
+            CREATE OR REPLACE TABLE given AS
+            SELECT "row", {ENTITY_ID}, {micros} AS micros FROM ({points});
+            CREATE OR REPLACE TABLE ids AS
+            SELECT row_number() OVER () AS n, entity_id
+            FROM (SELECT DISTINCT entity_id FROM given);
+            CREATE OR REPLACE TABLE hashes (n BIGINT, hash BIGINT)
+            """
+        )
+        return int(scalar(self._duck.run("SELECT count(*) FROM ids")))
+
+    def _add_hashes(self, file: CsvFile) -> None:
+        self._duck.run(f"INSERT INTO hashes FROM {file.rows(_HASH_COLUMNS)}")
+
+    def _number_points(self) -> None:
+        self._duck.run(
+            "CREATE OR REPLACE TABLE points AS"
+            " SELECT row_number() OVER (ORDER BY hash, entity_id, micros) AS n, given.*"
+            " FROM given JOIN ids USING (entity_id) JOIN hashes USING (n)"
+        )
 
     async def _statements(self, connection: Connection) -> list[str]:
         """Return a statement for each group of columns."""
@@ -160,20 +181,11 @@ class FrameTransaction:
             counts = f"CASE WHEN {begin} < _moment({until}) THEN {lasts} ELSE {counts} END"
         return f"LEFT JOIN LATERAL ({last}) AS _{number} ON {counts}"
 
-    def _export_points(self, first: int) -> Path:
-        file = self._duck.folder / "points.csv"
-        rows = f"""
-            SELECT "row", {ENTITY_ID}, {MOMENT.format(micros='"at"')} AS moment
-            FROM ({parquet([self._query.points])})
-            WHERE "row" BETWEEN {first} AND {first + POINTS_AT_ONCE - 1}
-        """
-        self._duck.run(f"COPY ({rows}) TO {text(file)} {TO_CSV}")
-        return file
-
     async def _load_extra(self, connection: Connection, source: Path, table: str) -> None:
         file = self._duck.folder / f"{table}.csv"
         rows = f"""
-            SELECT row_number() OVER (), {ENTITY_ID}, value, {MOMENT.format(micros="as_of")}
+            SELECT row_number() OVER (), {ENTITY_ID}, value,
+                   make_timestamptz({MICROS.format(micros="as_of")})
             FROM ({parquet([source])})
         """
         await self._thread.run(lambda: self._duck.run(f"COPY ({rows}) TO {text(file)} {TO_CSV}"))
@@ -191,7 +203,7 @@ def _lasts(begin: str, ttl: timedelta | None) -> str:
 
 
 async def read_frame(
-    postgres: Postgres,
+    postgres: Postgres | LongReads,
     query: FrameQuery,
     answer: Path,
     progress: Callable[[int], None] | None,

@@ -40,7 +40,7 @@ Rows that were moved to another partition after the snapshot would be invisible 
 """
 
 _LAST_OF = """
-    SELECT h.seq, h.value, h.as_of, h.written_at FROM _history AS h
+    SELECT {columns} FROM _history AS h
     WHERE h.feature = {feature}
       AND hashtextextended(h.entity_id, 0) = requested.hash AND h.entity_id = requested.entity_id
       AND {visible}
@@ -62,7 +62,12 @@ _BEHIND = "h.as_of <= requested.moment AND h.written_at <= requested.moment"
 
 
 def last_value(
-    feature: str, *, known: bool, has_ahead: bool = True, extra: str | None = None
+    feature: str,
+    *,
+    known: bool,
+    has_ahead: bool = True,
+    extra: str | None = None,
+    columns: str = "h.seq, h.value, h.as_of, h.written_at",
 ) -> str:
     """Return the query for the last value of a feature for a row of ``requested``.
 
@@ -71,7 +76,10 @@ def last_value(
     after every value of history.
     """
     visible = [_AHEAD, _BEHIND] if known and has_ahead else [_BEHIND if known else _TRUE]
-    parts = [_LAST_OF.format(feature=feature, visible=condition) for condition in visible]
+    parts = [
+        _LAST_OF.format(columns=columns, feature=feature, visible=condition)
+        for condition in visible
+    ]
     if extra is not None:
         parts.append(_LAST_EXTRA.format(table=extra))
     if len(parts) == 1:
@@ -84,12 +92,12 @@ PAGES_AT_ONCE = 4_096
 
 _PAGES = "SELECT pg_relation_size($1::regclass) / current_setting('block_size')::bigint"
 _PARTITIONS = """
-SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = $1::regclass ORDER BY 1
+SELECT relid::regclass::text FROM pg_partition_tree($1::regclass) WHERE isleaf ORDER BY 1
 """
 
 
 async def partitions_of(connection: Connection, table: str) -> list[str]:
-    """Return the names of a table's partitions."""
+    """Return the names of the tables with a table's rows."""
     return [name for (name,) in await connection.fetch(_PARTITIONS, table)]
 
 

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import time
 
+from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.migrate import check_version, connected, installed_version
 from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.replicas import (
+    UnusableError,
+    position_of,
+    replicas_of,
+    wait_for,
+)
 from headwater.core.clock import Clock
 from headwater.core.masking import mask_address
 from headwater.errors import HeadwaterError, SchemaError
 from headwater.model.health import Finding, Findings, add_clock_skew
+from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import Settings
 
 _SAFE = ("fsync", "full_page_writes", "synchronous_commit")
@@ -36,6 +44,8 @@ async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
             await _inspect_server(connection, clock, findings)
             await _inspect_vector(connection, findings)
             await _inspect_tables(connection, postgres.schema, findings)
+            for replica in replicas_of(postgres):
+                await _inspect_replica(connection, replica, findings)
     except HeadwaterError as error:
         findings.error("connection", str(error), "start Postgres, or correct postgres.url")
     return findings.all
@@ -77,6 +87,26 @@ async def _inspect_writes(connection: Connection, findings: Findings) -> None:
         )
     else:
         findings.ok("fsync", f"{', '.join(_SAFE)} are on")
+
+
+async def _inspect_replica(
+    primary: Connection, replica: PostgresSettings, findings: Findings
+) -> None:
+    """Examine whether long reads can use a replica; those that cannot use the primary."""
+    looked_at = f"replica at {mask_address(replica.url)}"
+    try:
+        position = await position_of(primary)
+        async with connected(replica, statement_seconds=replica.timeout) as connection:
+            await wait_for(connection, position, replica.replica_timeout)
+    except (HeadwaterError, UnusableError) as error:
+        findings.warning(
+            "replica",
+            f"long reads use the primary: {headline(error.__cause__ or error)}",
+            "start it, correct postgres.replica_url, or raise postgres.replica_timeout",
+            looked_at,
+        )
+    else:
+        findings.ok("replica", "it has all that the primary has", looked_at)
 
 
 async def _inspect_vector(connection: Connection, findings: Findings) -> None:

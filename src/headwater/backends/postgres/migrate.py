@@ -72,7 +72,7 @@ async def migrate(settings: Settings) -> list[int]:
             await append_entry(connection, _entry(postgres.schema))
         else:
             check_version(version, postgres.schema)
-        await extend(connection, SystemClock().now())
+        await extend(connection, SystemClock().now(), postgres.tables_per_month)
     if version == VERSION:
         return []
     log.debug("tables migrated", schema=postgres.schema, was=version or 0, version=VERSION)

@@ -21,6 +21,7 @@ from headwater.backends.postgres.errors import FAILURES, LOST, translate
 from headwater.core.keep_alive import keep_alive
 from headwater.errors import ClosedError, ConfigError
 from headwater.settings.groups import PostgresSettings
+from headwater.settings.schema import SETTINGS
 
 if TYPE_CHECKING:
     _Connection = asyncpg.Connection[asyncpg.Record]
@@ -80,13 +81,15 @@ class Postgres:
         settings: PostgresSettings,
         parameters: Mapping[str, str] | None = None,
         limit: str = "postgres.timeout",
+        url: str = "postgres.url",
     ) -> None:
         """Use these parameters of the server in each session, besides our own.
 
-        The first statement connects, since a process may never read history. ``limit`` names the
-        setting that the timeout is from.
+        The first statement connects, since a process may never read history. ``limit`` and ``url``
+        name the settings that the timeout and the address are from.
         """
-        address(settings)
+        self._url = url
+        address(settings, url)
         self._settings = settings
         self._parameters = parameters or {}
         self._limit = limit
@@ -125,7 +128,7 @@ class Postgres:
 
     async def run_unprepared(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run the work as ``run`` does, without the preparation."""
-        with translated(self._settings, self._limit):
+        with translated(self._settings, self._limit, self._url):
             try:
                 return await self._once(work)
             except LOST:
@@ -228,7 +231,7 @@ class Postgres:
             self._drop(connection)
 
 
-def address(settings: PostgresSettings) -> str:
+def address(settings: PostgresSettings, name: str = "postgres.url") -> str:
     """Return the URL from the settings; raise ConfigError if there is none, or not a valid one.
 
     The driver's errors about hosts and ports would show a part of the password.
@@ -246,7 +249,7 @@ def address(settings: PostgresSettings) -> str:
         is_valid = False
     if not is_valid:
         raise ConfigError(
-            "HEADWATER_POSTGRES_URL has an invalid host or port; write it as "
+            f"{SETTINGS[name].variable} has an invalid host or port; write it as "
             "postgresql://user:password@host:5432/database, with special characters of the "
             "password percent-encoded"
         )
@@ -271,12 +274,14 @@ def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, st
 
 
 @contextmanager
-def translated(settings: PostgresSettings, limit: str = "postgres.timeout") -> Iterator[None]:
-    """Translate errors of driver, server and network; ``limit`` is the setting with the timeout."""
+def translated(
+    settings: PostgresSettings, limit: str = "postgres.timeout", url: str = "postgres.url"
+) -> Iterator[None]:
+    """Translate errors of driver, server and network, which name the settings to change."""
     try:
         yield
     except FAILURES as error:
-        raise translate(error, settings, limit) from error
+        raise translate(error, settings, limit, url) from error
 
 
 def _number(text: str) -> int | Decimal:

@@ -1,7 +1,8 @@
 """Removing old rows of history and events, and all values of a series.
 
 Rows are deleted in portions, each in its own transaction. Months that are over are replaced by a
-new first partition with the rows that stay, so that their other rows need not be deleted.
+new first partition with the rows that stay, which are found by index, so that their other rows are
+counted and neither deleted nor compared.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from headwater.backends.postgres.history_sql import last_value, pages_of, partitions_of
-from headwater.backends.postgres.partition_tables import merge_months
+from headwater.backends.postgres.partition_tables import (
+    HISTORY_COLUMNS,
+    StayingRows,
+    merge_months,
+    tables_before,
+)
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.core.logging import log
@@ -30,23 +36,23 @@ _UNLOCK = "SELECT pg_advisory_unlock(hashtext('headwater retention'), hashtext(c
 # from before the moment finds one of these.
 _KEEP_HISTORY = f"""
 INSERT INTO _kept_history
-SELECT DISTINCT last.seq
+SELECT {", ".join(f"last.{column}" for column in HISTORY_COLUMNS.split(", "))}
 FROM (
-    SELECT DISTINCT feature, entity_id, hashtextextended(entity_id, 0) AS hash,
+    SELECT DISTINCT feature AS wanted, entity_id, hashtextextended(entity_id, 0) AS hash,
            {{moment}} AS moment
     FROM _series WHERE {{pages}}
     ORDER BY hash
 ) AS requested
 CROSS JOIN LATERAL (
-    (SELECT seq FROM ({last_value("requested.feature", known=False)}) AS true_then)
-    UNION ALL (SELECT seq FROM ({last_value("requested.feature", known=True)}) AS known_then)
+    (SELECT * FROM ({last_value("requested.wanted", known=False, columns="h.*")}) AS true_then)
+    UNION ALL
+    (SELECT * FROM ({last_value("requested.wanted", known=True, columns="h.*")}) AS known_then)
 ) AS last
+WHERE {{old}}
 ON CONFLICT DO NOTHING
 """
-_OLD_HISTORY = """
-as_of < {moment} AND written_at < {moment}
-AND NOT EXISTS (SELECT FROM _kept_history AS kept WHERE kept.seq = {table}.seq)
-"""
+_OLD_HISTORY = "as_of < {moment} AND written_at < {moment} AND seq <= {last}"
+_IS_KEPT = "EXISTS (SELECT FROM _kept_history AS kept WHERE kept.seq = {table}.seq)"
 _OLD_EVENTS = """
 received_at < {moment} AND EXISTS (
     SELECT FROM _done_events AS done WHERE done.partition = {table}.partition
@@ -69,16 +75,23 @@ _EVENTS_OF = "entity_id = $1 AND event_type <> ALL ($2)"
 
 
 class _Removal(NamedTuple):
-    """The rows to remove from a log: a condition, which is true of no row that is added later."""
+    """The rows to remove from a log: those that are old and not kept."""
 
     log: str
     before: datetime
-    condition: str
+    old: str
+    """A condition, which is true of no row that is added later."""
+    kept: str | None
+    """A table with the rows that are old and stay; None if there are none."""
     late: str | None
     """Which rows may have been added later; None if they cannot be found quickly."""
 
-    def of(self, table: str) -> str:
-        return self.condition.format(table=table, moment=_literal(self.before))
+    def old_of(self, table: str) -> str:
+        return self.old.format(table=table, moment=_literal(self.before))
+
+    def removed_of(self, table: str) -> str:
+        kept = "false" if self.kept is None else _IS_KEPT.format(table=table)
+        return f"{self.old_of(table)} AND NOT {kept}"
 
 
 async def prune_history(
@@ -88,14 +101,16 @@ async def prune_history(
 
     ``last`` is a number that no later row can have.
     """
-    columns = "_kept_history (seq bigint PRIMARY KEY)"
-    async with _alone(connection), _temporary(connection, columns):
+    rows = f"_kept_history AS SELECT {HISTORY_COLUMNS} FROM _history LIMIT 0"
+    old = _OLD_HISTORY.format(moment="{moment}", last=last)
+    removal = _Removal("_history", before, old, "_kept_history", f"seq > {last}")
+    async with _alone(connection), _temporary(connection, rows):
+        await connection.execute("ALTER TABLE _kept_history ADD PRIMARY KEY (seq)")
         for pages in await pages_of(connection, "_series"):
-            keep = _KEEP_HISTORY.format(moment=_literal(before), pages=pages)
+            moment = _literal(before)
+            keep = _KEEP_HISTORY.format(moment=moment, pages=pages, old=removal.old_of("last"))
             await connection.execute(keep)
         await connection.execute("ANALYZE _kept_history")
-        condition = f"{_OLD_HISTORY} AND seq <= {last}"
-        removal = _Removal("_history", before, condition, f"seq > {last}")
         return await _remove(connection, removal, dry_run=dry_run)
 
 
@@ -114,7 +129,7 @@ async def prune_events(
     columns = "_done_events (partition integer PRIMARY KEY, major numeric, minor numeric)"
     async with _alone(connection), _temporary(connection, columns):
         await connection.executemany("INSERT INTO _done_events VALUES ($1, $2, $3)", positions)
-        removal = _Removal("_events", before, _OLD_EVENTS, None)
+        removal = _Removal("_events", before, _OLD_EVENTS, None, None)
         return await _remove(connection, removal, dry_run=dry_run)
 
 
@@ -181,39 +196,65 @@ async def _alone(connection: Connection) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _temporary(connection: Connection, columns: str) -> AsyncIterator[None]:
-    await connection.execute(f"CREATE TEMPORARY TABLE {columns}")
+async def _temporary(connection: Connection, definition: str) -> AsyncIterator[None]:
+    await connection.execute(f"CREATE TEMPORARY TABLE {definition}")
     try:
         yield
     finally:
         if not connection.is_closed():
-            await connection.execute(f"DROP TABLE {columns.split()[0]}")
+            await connection.execute(f"DROP TABLE {definition.split()[0]}")
 
 
 async def _remove(connection: Connection, removal: _Removal, *, dry_run: bool) -> int:
     counts = {
-        table: await _count_rows(connection, table, removal.of(table))
-        for table in await partitions_of(connection, removal.log)
+        table: await _count_rows(connection, table, removal.old_of(table))
+        for table in await tables_before(connection, removal.log, removal.before)
     }
-    if dry_run or not any(counts.values()):
-        return sum(counts.values())
-    merged = await merge_months(connection, removal.log, removal.before, removal.of, removal.late)
-    for table, count in counts.items():
-        if count and table not in merged:
+    count = sum(counted.old for counted in counts.values())
+    if removal.kept is not None:
+        count -= await connection.fetchval(f"SELECT count(*) FROM {removal.kept}")
+    if dry_run or not count:
+        return count
+
+    async def staying(table: str) -> list[str]:
+        # Without a condition for late rows, they can be on any page.
+        pages = await pages_of(connection, table) if removal.late is None else counts[table].others
+        is_other = f"NOT ({removal.late or 'false'} OR {removal.old_of(table)})"
+        return [f"{portion} AND {is_other}" for portion in pages]
+
+    merged = await merge_months(
+        connection,
+        removal.log,
+        removal.before,
+        StayingRows(removal.kept, staying),
+        removal.late,
+    )
+    for table, counted in counts.items():
+        if counted.old and table not in merged:
             for pages in await pages_of(connection, table):
                 await connection.execute(
-                    f"DELETE FROM {table} WHERE {pages} AND {removal.of(table)}"
+                    f"DELETE FROM {table} WHERE {pages} AND {removal.removed_of(table)}"
                 )
-    log.debug("rows pruned", table=removal.log, rows=sum(counts.values()), partitions=len(merged))
-    return sum(counts.values())
-
-
-async def _count_rows(connection: Connection, table: str, condition: str) -> int:
-    count = 0
-    for pages in await pages_of(connection, table):
-        sql = f"SELECT count(*) FROM {table} WHERE {pages} AND {condition}"
-        count += await connection.fetchval(sql)
+    log.debug("rows pruned", table=removal.log, rows=count, partitions=len(merged))
     return count
+
+
+class _Counted(NamedTuple):
+    """The number of old rows of a table, and the pages that have others too."""
+
+    old: int
+    others: Sequence[str]
+
+
+async def _count_rows(connection: Connection, table: str, condition: str) -> _Counted:
+    count, others = 0, list[str]()
+    for pages in await pages_of(connection, table):
+        sql = f"SELECT count(*) FROM {table} WHERE {pages}"
+        old = await connection.fetchval(f"{sql} AND {condition}")
+        count += old
+        if old < await connection.fetchval(sql):
+            others.append(pages)
+    return _Counted(count, others)
 
 
 def _count(status: str) -> int:

@@ -6,34 +6,36 @@ from functools import partial
 from pathlib import Path
 
 from headwater.backends.postgres.copying import (
-    TO_CSV,
     Collector,
     CsvFile,
     DuckThread,
-    copy_in,
+    GivenRows,
     duckdb_thread,
 )
 from headwater.backends.postgres.exports import add_buckets
-from headwater.backends.postgres.frames import ENTITY_ID, MOMENT
+from headwater.backends.postgres.frames import ENTITY_ID, MICROS
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.replicas import LongReads
 from headwater.core.duckdb_session import Session, column_types, parquet, scalar
 from headwater.core.sql_literals import text
 from headwater.ports import SeriesFile, SeriesQuery, series_ranges
 from headwater.ports.history import SERIES_FILE, SERIES_NEEDS
 
 IDS_AT_ONCE = 10_000
-_STAGE = """
-CREATE TEMPORARY TABLE _needs (
-    n integer PRIMARY KEY, entity_id text COLLATE "C", since timestamptz, upto timestamptz
-) ON COMMIT DROP
-"""
-_ROWS = """
-SELECT h.entity_id, h.value, h.as_of, h.written_at, h.seq FROM _needs
-JOIN _history AS h ON hashtextextended(h.entity_id, 0) = hashtextextended(_needs.entity_id, 0)
- AND h.entity_id = _needs.entity_id
-WHERE n > {first} AND n <= {last} AND h.feature = {series}
-  AND h.as_of >= since AND h.{visible} <= upto
+_NEEDS = GivenRows({"entity_id": "text", "since": "bigint", "upto": "bigint"})
+_ROWS = f"""
+SELECT h.entity_id, h.value, h.as_of, h.written_at, h.seq
+FROM (
+    SELECT entity_id, hashtextextended(entity_id, 0) AS hash, _moment(since) AS since,
+           _moment(upto) AS upto
+    FROM {_NEEDS.sql}
+) AS needs
+CROSS JOIN LATERAL (
+    SELECT * FROM _history AS h
+    WHERE h.feature = {{series}} AND hashtextextended(h.entity_id, 0) = needs.hash
+      AND h.entity_id = needs.entity_id AND h.as_of >= since AND h.{{visible}} <= upto
+) AS h
 """
 _COLUMNS = column_types(
     "entity_id VARCHAR, value VARCHAR, as_of TIMESTAMPTZ, written_at TIMESTAMPTZ, seq BIGINT"
@@ -45,30 +47,24 @@ FROM rows JOIN buckets USING (entity_id) WHERE bucket BETWEEN {first} AND {last}
 """
 
 
-async def write_series(postgres: Postgres, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
+async def write_series(reads: LongReads, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
     """Write the rows that points need, from one snapshot."""
 
     async def copy(connection: Connection) -> None:
         await thread.run(partial(_create, thread.duck))
-        needs, ids = await thread.run(partial(_export_needs, thread.duck, query))
+        ids = await thread.run(partial(_number_needs, thread.duck, query))
         collector = Collector(thread, partial(_collect, thread.duck))
         async with connection.transaction(isolation="repeatable_read"):
             await connection.execute(LOCK_PARTITIONS)
-            await connection.execute(_STAGE)
-            await copy_in(connection, "_needs", needs)
-            await connection.execute("ANALYZE _needs")
+            sql = _ROWS.format(series=text(query.series), visible=_visible(query))
             for first in range(0, ids, IDS_AT_ONCE):
-                sql = _ROWS.format(
-                    first=first,
-                    last=first + IDS_AT_ONCE,
-                    series=text(query.series),
-                    visible=_visible(query),
-                )
+                portion = f"FROM needs WHERE n BETWEEN {first + 1} AND {first + IDS_AT_ONCE}"
+                await _NEEDS.set(connection, thread, portion)
                 await collector.add(connection, sql)
         await collector.finish()
 
     async with duckdb_thread(folder) as thread:
-        await postgres.run(copy)
+        await reads.run(copy)
         return await thread.run(partial(_write, thread, query, folder))
 
 
@@ -85,16 +81,18 @@ def _collect(duck: Session, file: CsvFile) -> None:
     duck.run(f"INSERT INTO rows FROM {file.rows(_COLUMNS)}")
 
 
-def _export_needs(duck: Session, query: SeriesQuery) -> tuple[Path, int]:
-    """Write the entities of the points; return the file and their number."""
-    file = duck.folder / "needs.csv"
+def _number_needs(duck: Session, query: SeriesQuery) -> int:
+    """Create a table of the entities of the points; return their number."""
     needs = SERIES_NEEDS.format(points=parquet([query.points]), reach=query.reach)
-    rows = f"""
-        SELECT row_number() OVER () AS n, {ENTITY_ID}, {MOMENT.format(micros="since")},
-               {MOMENT.format(micros="upto")}
+    duck.run(
+        f"""
+        CREATE OR REPLACE TABLE needs AS
+        SELECT row_number() OVER () AS n, {ENTITY_ID}, {MICROS.format(micros="since")} AS since,
+               {MICROS.format(micros="upto")} AS upto
         FROM ({needs})
-    """
-    return file, scalar(duck.run(f"COPY ({rows}) TO {text(file)} {TO_CSV}"))
+        """
+    )
+    return int(scalar(duck.run("SELECT count(*) FROM needs")))
 
 
 def _write(thread: DuckThread, query: SeriesQuery, folder: Path) -> list[SeriesFile]:

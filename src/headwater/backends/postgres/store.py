@@ -34,6 +34,7 @@ from headwater.backends.postgres.partition_tables import (
     month_of,
 )
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.replicas import LongReads
 from headwater.backends.postgres.retention import (
     drop_series,
     forget_entity,
@@ -62,6 +63,7 @@ from headwater.ports import (
     SeriesQuery,
     history_rows,
 )
+from headwater.settings.groups import PostgresSettings
 
 # In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
@@ -169,16 +171,18 @@ class PostgresOfflineStore:
     def __init__(
         self,
         postgres: Postgres,
+        long_reads: LongReads,
         consumer: OutboxConsumer,
         erasures: PostgresErasures,
         clock: Clock,
-        schema: str,
+        settings: PostgresSettings,
     ) -> None:
         self._postgres = postgres
+        self._long_reads = long_reads
         self._consumer = consumer
         self._erasures = erasures
         self._clock = clock
-        self._schema = schema
+        self._settings = settings
         self._extended: Month | None = None
 
     async def append(self, changes: Sequence[Change]) -> int:
@@ -246,7 +250,7 @@ class PostgresOfflineStore:
 
     async def export_history(self, file: Path, *, after: int) -> int:
         await self._consumer.catch_up()
-        return await export_history(self._postgres, file, after)
+        return await export_history(self._postgres, self._long_reads, file, after)
 
     async def export_events(
         self,
@@ -259,7 +263,7 @@ class PostgresOfflineStore:
     ) -> list[Path]:
         await self._consumer.catch_up()
         return await export_events(
-            self._postgres, folder, event_types, upto, since=since, files=files
+            self._long_reads, folder, event_types, upto, since=since, files=files
         )
 
     async def events_after(
@@ -337,15 +341,17 @@ class PostgresOfflineStore:
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
         await self._consumer.catch_up()
-        await read_frame(self._postgres, query, answer, progress)
+        # Values that are not in history need a temporary table, which a replica cannot have.
+        postgres = self._postgres if query.extra else self._long_reads
+        await read_frame(postgres, query, answer, progress)
 
     async def write_series(self, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
         await self._consumer.catch_up()
-        return await write_series(self._postgres, query, folder)
+        return await write_series(self._long_reads, query, folder)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         await self._consumer.catch_up()
-        return await self._postgres.run(lambda connection: run_query(connection, sql, sources))
+        return await self._long_reads.run(lambda connection: run_query(connection, sql, sources))
 
     async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
         return await self._postgres.run(lambda connection: prepare_query(connection, sql, sources))
@@ -359,7 +365,9 @@ class PostgresOfflineStore:
         month = month_of(now).later(MONTHS_AHEAD)
         if self._extended is None or self._extended < month:
             done = await self._postgres.run(
-                lambda connection: extend_if_free(connection, self._schema, now)
+                lambda connection: extend_if_free(
+                    connection, self._settings.schema, now, self._settings.tables_per_month
+                )
             )
             self._extended = month if done else None
 
