@@ -22,6 +22,7 @@ from tests.child_processes import default_signals, no_survivors
 from tests.cluster import cluster
 from tests.effort import STEADY_EXAMPLES
 from tests.fork_server import ForkServer, fork_server
+from tests.kafka import Brokers, brokers
 from tests.memory import holds_test_files
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
@@ -173,6 +174,13 @@ def cluster_url() -> Iterator[str]:
     """Yield the URL of one of the three masters of a real cluster."""
     with cluster() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Brokers]:
+    """Yield a cluster of three brokers."""
+    with brokers() as cluster_of_brokers:
+        yield cluster_of_brokers
 
 
 @pytest.fixture(scope="session")

@@ -28,7 +28,7 @@ CLIENT_LOADS = {
     *("model", "records", "settings", "store", "windows"),
 }
 MOST_MODULES_OF_A_CLIENT = 121
-MOST_MODULES_OF_A_STORE = 170
+MOST_MODULES_OF_A_STORE = 172
 
 LOADED = """
 import sys

@@ -37,6 +37,7 @@ from headwater.model.values import ServiceEvent
 from headwater.settings.schema import Settings
 from tests.cluster import MASTERS, keys_of_masters
 from tests.conformance.openings import openings
+from tests.kafka import Brokers, on_kafka
 
 
 class Production(Suite):
@@ -186,6 +187,35 @@ class TestClusterVectorIndex(Cluster, VectorIndexConformance):
 
 class TestClusterCache(Cluster, CacheConformance):
     """A cache over three masters."""
+
+
+class Kafka(Production):
+    """The suites of events with their log in a topic of Kafka."""
+
+    @pytest.fixture
+    async def connect(self, production: Settings, kafka: Brokers) -> AsyncIterator[Connect]:
+        async with openings(on_kafka(production, kafka.new_topic())) as connect:
+            yield connect
+
+
+class TestKafkaBus(Kafka, BusConformance):
+    """The log of events in a topic, and the newest of them in Redis Streams."""
+
+
+class TestKafkaGroups(Kafka, ConsumerGroupsConformance):
+    """Consumer groups of the streams that a topic feeds."""
+
+
+class TestKafkaDeadLetters(Kafka, DeadLettersConformance):
+    """Dead letters of events from a topic."""
+
+
+class TestKafkaErasures(Kafka, ErasuresConformance):
+    """Erased entities, whose events are not taken from a topic."""
+
+
+class TestKafkaEventPages(Kafka, EventPagesConformance):
+    """The event log in Postgres, with events from a topic."""
 
 
 class TestPostgresIndexSteps(Production, IndexStepsConformance):

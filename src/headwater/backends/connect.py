@@ -24,6 +24,7 @@ from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
 from headwater.settings.schema import Settings, on_servers
 
 if TYPE_CHECKING:
+    from headwater.backends.kafka.environment import KafkaEnvironment
     from headwater.backends.postgres.environment import PostgresEnvironment
     from headwater.backends.redis.environment import RedisEnvironment
     from headwater.backends.sqlite.environment import SqliteEnvironment
@@ -65,13 +66,18 @@ async def migrate(settings: Settings) -> list[int]:
     """
     if not on_servers(settings):
         return []
+    if settings.bus.url:
+        await _load("headwater.backends.kafka.environment", "Kafka").create_topic(settings)
     backend = _load("headwater.backends.postgres.migrate", "Postgres")
     versions: list[int] = await backend.migrate(settings)
     return versions
 
 
 async def _servers(settings: Settings, clock: Clock) -> Backends:
-    # Both are loaded before the first one is opened.
+    # All are loaded before the first one is opened.
+    kafka_module = (
+        _load("headwater.backends.kafka.environment", "Kafka") if settings.bus.url else None
+    )
     redis_module = _load("headwater.backends.redis.environment", "Redis")
     postgres_module = _load("headwater.backends.postgres.environment", "Postgres")
     redis: RedisEnvironment = await redis_module.open_redis(settings, clock)
@@ -80,11 +86,22 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         postgres: PostgresEnvironment = await postgres_module.open_postgres(
             settings, clock, redis.outbox
         )
+        undo.push_async_callback(postgres.close)
+        kafka: KafkaEnvironment | None = None
+        if kafka_module is not None:
+
+            async def is_confirmed() -> bool:
+                identity = await redis.outbox.identity()
+                return identity.is_confirmed and not identity.behind
+
+            kafka = await kafka_module.open_kafka(
+                settings, clock, redis.bus, redis.feed, is_confirmed
+            )
         undo.pop_all()
     catalog = CopiedCatalog(redis.catalog, postgres.catalog, redis.outbox)
     erasures = CopiedErasures(redis.erasures, postgres.erasures)
     return Backends(
-        bus=redis.bus,
+        bus=redis.bus if kafka is None else kafka.bus,
         leases=redis.leases,
         groups=redis.groups,
         dead_letters=redis.dead_letters,
@@ -97,13 +114,14 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         erasures=erasures,
         cache=redis.cache,
         notes=redis.cache,
-        lifecycle=_ServerLifecycle(redis, postgres, catalog, erasures),
+        lifecycle=_ServerLifecycle(redis, postgres, catalog, erasures, kafka),
         source_tables=postgres.source_tables,
+        feeder=None if kafka is None else kafka.feeder,
     )
 
 
 class _ServerLifecycle:
-    """The lifecycle of Redis and Postgres together."""
+    """The lifecycle of Redis and Postgres together, and of Kafka if it has the events."""
 
     def __init__(
         self,
@@ -111,8 +129,9 @@ class _ServerLifecycle:
         postgres: PostgresEnvironment,
         catalog: CopiedCatalog,
         erasures: CopiedErasures,
+        kafka: KafkaEnvironment | None,
     ) -> None:
-        self._redis, self._postgres = redis, postgres
+        self._redis, self._postgres, self._kafka = redis, postgres, kafka
         self._catalog, self._erasures = catalog, erasures
         self._proving: asyncio.Task[None] | None = None
         self._prove_at = 0.0
@@ -123,6 +142,7 @@ class _ServerLifecycle:
         return [
             HealthCheck("redis", self._redis_health),
             HealthCheck("postgres", self._postgres.health, needed=False),
+            *([] if self._kafka is None else [HealthCheck("kafka", self._kafka.health)]),
         ]
 
     async def _redis_health(self) -> Health:
@@ -190,6 +210,8 @@ class _ServerLifecycle:
                 self._proving.cancel()
                 await asyncio.wait({self._proving})
             await self._catalog.close()
+            if self._kafka is not None:
+                await self._kafka.close()
             await self._postgres.close()
         finally:
             await self._redis.close()

@@ -4,6 +4,8 @@ events       Bus             the durable log of events, read by workers that hol
              Leases          the live workers, and the partitions that each of them holds
              ConsumerGroups  the groups of workers, each of which gets every event
              DeadLetters     events that a feature could not handle
+feed         Feed            the end of a bus to which records of a log elsewhere are appended
+             Feeder          appends the records of that log
 values       OnlineStore     the current values of every entity
 history      FrameReader     point-in-time reads of many rows: the offline store, or exported files
              OfflineStore    the history of every value, and the log of every event
@@ -58,6 +60,15 @@ from headwater.ports.events import (
     no_subjects,
     position_order,
     publish_result,
+)
+from headwater.ports.feed import (
+    FedRange,
+    FedRecord,
+    Feed,
+    Feeder,
+    FeedState,
+    LogRange,
+    LogRecord,
 )
 from headwater.ports.history import (
     MOST_SKIPPED,

@@ -13,6 +13,7 @@ from headwater.ports.audit import AuditLog
 from headwater.ports.catalog import Catalog
 from headwater.ports.erasures import Erasures
 from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
+from headwater.ports.feed import Feeder
 from headwater.ports.history import OfflineStore
 from headwater.ports.records import Cache, RecordLog
 from headwater.ports.sources import SourceTables
@@ -86,3 +87,5 @@ class Backends(msgspec.Struct, frozen=True):
     lifecycle: Lifecycle
     source_tables: SourceTables | None = None
     """None if queries read the sources themselves."""
+    feeder: Feeder | None = None
+    """None if the bus is the log of all events, and takes them from no other."""

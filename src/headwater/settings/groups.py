@@ -16,8 +16,10 @@ from headwater.settings.kinds import (
     AzureKey,
     CohereKey,
     Count,
+    EventFields,
     Gates,
     GeminiKey,
+    KafkaOptions,
     LangfuseHost,
     LangfusePublicKey,
     LangfuseSecretKey,
@@ -214,6 +216,33 @@ class RedisSettings(SettingsGroup, frozen=True):
     connect_timeout: Annotated[
         Seconds, "timeout of connecting, in seconds; at most `redis.timeout`"
     ] = 3.0
+
+
+class BusSettings(SettingsGroup, frozen=True):
+    """Settings of a log of events outside of Redis."""
+
+    url: Annotated[
+        Url,
+        "topic of Kafka that keeps the events, such as kafka://a:9092,b:9092/events; Redis has "
+        "those that wait for workers then. Empty: Redis keeps all",
+    ] = ""
+    options: Annotated[
+        KafkaOptions,
+        "settings of librdkafka, such as security.protocol=SASL_SSL,sasl.mechanism=PLAIN",
+    ] = ""
+    password: Annotated[Secret, "password of SASL, librdkafka's sasl.password"] = ""
+    timeout: Annotated[Seconds, "seconds until an event that no broker acknowledges fails"] = 10.0
+    max_waiting: Annotated[
+        Count, "events of a partition in Redis from which on further ones stay in Kafka"
+    ] = 20_000
+    fields: Annotated[
+        EventFields,
+        "names of the fields event_type, entity_id, payload, timestamp and event_id in records of "
+        "other producers, where they differ",
+    ] = field(default_factory=dict)
+    decode: Annotated[
+        str, "function that makes an event of a record of another producer, as module:function"
+    ] = ""
 
 
 class PostgresSettings(SettingsGroup, frozen=True):

@@ -108,6 +108,44 @@ def _check_origins(origins: str) -> str:
 
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 
+_OPTION = re.compile(r",(?=[a-z][a-z0-9._]*=)")
+# What librdkafka takes as a secret: passwords, keys, tokens and the files that have them inline.
+_SECRET_OPTION = re.compile(r"password|secret|pem|token|jaas|config$")
+_EVENT_FIELDS = frozenset({"event_type", "entity_id", "payload", "timestamp", "event_id"})
+
+
+def options_of(text: str) -> dict[str, str]:
+    """Return the settings in ``name=value,name=value``; a value may contain commas.
+
+    >>> options_of("acks=all,debug=broker,topic")
+    {'acks': 'all', 'debug': 'broker,topic'}
+    """
+    pairs = (part.partition("=") for part in _OPTION.split(text) if part)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _check_options(text: str) -> str:
+    for part in _OPTION.split(text):
+        if part and not re.match(r"[a-z][a-z0-9._]*=", part):
+            raise InvalidInputError(
+                "options are names and values, such as security.protocol=SSL,ssl.ca.location=ca.pem"
+            )
+    return text
+
+
+def _mask_options(text: str) -> str:
+    shown = options_of(text).items()
+    return ",".join(f"{n}={mask(v) if _SECRET_OPTION.search(n) else v}" for n, v in shown)
+
+
+def _check_fields(fields: Mapping[str, str]) -> Mapping[str, str]:
+    if unknown := sorted(fields.keys() - _EVENT_FIELDS):
+        raise InvalidInputError(
+            f"events have no field {unknown[0]!r}; they have {', '.join(sorted(_EVENT_FIELDS))}"
+        )
+    return fields
+
+
 _SECONDS = Meta(gt=0)
 
 # Each setting is annotated with one of these types, or a plain one, and its description.
@@ -125,6 +163,8 @@ AzureKey = Annotated[str, Meta(extra={"show": mask, "variable": "AZURE_OPENAI_AP
 CohereKey = Annotated[str, Meta(extra={"show": mask, "variable": "COHERE_API_KEY"})]
 VoyageKey = Annotated[str, Meta(extra={"show": mask, "variable": "VOYAGE_API_KEY"})]
 Url = Annotated[str, Meta(extra={"show": mask_address})]
+KafkaOptions = Annotated[str, Meta(extra={"show": _mask_options, "check": _check_options})]
+EventFields = Annotated[dict[str, str], Meta(extra={"check": _check_fields})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Age = Annotated[str, Meta(extra={"check": _check_age})]
 Origins = Annotated[str, Meta(extra={"check": _check_origins})]

@@ -15,6 +15,7 @@ from msgspec import Meta, field
 from headwater.errors import ConfigError, UnknownSettingError
 from headwater.settings.groups import (
     BackfillSettings,
+    BusSettings,
     ClientSettings,
     ContextSettings,
     EmbeddingSettings,
@@ -70,6 +71,7 @@ class Settings(SettingsGroup, frozen=True):
     record: RecordSettings = RecordSettings()
     embeddings: EmbeddingSettings = EmbeddingSettings()
     redis: RedisSettings = RedisSettings()
+    bus: BusSettings = BusSettings()
     postgres: PostgresSettings = PostgresSettings()
     vectors: VectorSettings = VectorSettings()
     worker: WorkerSettings = WorkerSettings()
@@ -155,5 +157,10 @@ def on_servers(settings: Settings) -> bool:
         raise ConfigError(
             f"{' and '.join(missing)} must be set: the store lives either on Redis and Postgres or "
             "in the embedded home; see `headwater config show`"
+        )
+    if missing and settings.bus.url:
+        raise ConfigError(
+            "bus.url is for a store on Redis and Postgres: set redis.url and postgres.url, or copy "
+            "a topic into the embedded store with `headwater events mirror`"
         )
     return not missing

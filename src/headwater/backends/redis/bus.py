@@ -97,8 +97,8 @@ class RedisBus:
         self._dead_letters = dead_letters
         self._cross_shard = CrossShardWrites(redis, keys, online, notifications)
         self._erasures = erasures
-        self._commits = CommitWaits(redis, keys)
-        self.handled = self._commits.handled
+        self.commits = CommitWaits(redis, keys)
+        self.handled = self.commits.handled
         self.wait = notifications.wait
         self._last_read: dict[int, tuple[str, bytes]] = {}
         """The first position and the cursor of the last batch read from each partition."""
@@ -293,7 +293,7 @@ class RedisBus:
         """Stop reading ahead and forwarding."""
         await self._prefetcher.close()
         await self._cross_shard.close()
-        await self._commits.close()
+        await self.commits.close()
 
 
 def _without_erased(

@@ -64,15 +64,18 @@ class CommitWaits:
 
         if not wait:
             return await look()
-        with self._listening([keys.parts[partition].group for partition in rest]) as woken:
+        with self.listening([keys.parts[partition].group for partition in rest]) as woken:
             while None in await look():
                 await woken.wait()
                 woken.clear()
         return found
 
     @contextmanager
-    def _listening(self, groups: Collection[str]) -> Iterator[asyncio.Event]:
-        """Yield an event that is set when one of these groups may have committed."""
+    def listening(self, groups: Collection[str]) -> Iterator[asyncio.Event]:
+        """Yield an event that is set when one of these groups may have committed.
+
+        Feeds announce by their keys, in the same way, that they have appended what is awaited.
+        """
         woken = asyncio.Event()
         for group in groups:
             self._waiting.setdefault(group, set()).add(woken)

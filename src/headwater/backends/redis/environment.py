@@ -11,6 +11,7 @@ from headwater.backends.redis.catalog import RedisCatalog
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
+from headwater.backends.redis.feed import RedisFeed
 from headwater.backends.redis.keys import Keys
 from headwater.backends.redis.leases import RedisGroups, RedisLeases
 from headwater.backends.redis.notifications import Notifications
@@ -44,6 +45,11 @@ class RedisEnvironment:
         self.bus = RedisBus(
             *(redis, keys, self._notifications, publisher),
             *(self.dead_letters, self.online, self.erasures),
+        )
+        self.feed = RedisFeed(
+            *(redis, keys, clock, self.erasures, self.bus.commits),
+            dedup_limit=settings.ingest.dedup_limit,
+            max_waiting=settings.bus.max_waiting,
         )
         self.leases = RedisLeases(
             redis, keys, self._notifications, self.online, settings.worker.lease_ttl

@@ -28,6 +28,8 @@ class PartitionKeys:
         self.arrived = f"{base}:arrived"
         self.probe = f"{base}:probe"
         self.erasures = f"{base}:erasures"
+        self.feed = f"{base}:feed"
+        self.fed = f"{base}:fed"
         self.groups = f"{base}:group:"
         self.group = f"{self.groups}{group}"
         self.leases = f"{base}:lease:"

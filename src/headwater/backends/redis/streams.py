@@ -234,7 +234,7 @@ class StreamPublisher:
         window_end = 0 if dedup_window is None else now + dedup_window // MICROSECOND
         arguments: list[Any] = []
         for event in events:
-            seen = _seen(event) if window_end else ("", "")
+            seen = (event_key(event), event_content(event)) if window_end else ("", "")
             arguments += (*seen, *event_fields(event, only))
         return script_call(
             "publish",
@@ -248,12 +248,14 @@ class StreamPublisher:
     ) -> Call:
         """Return the call that recognizes repetitions of events which are not appended."""
         keys, window = self._keys.parts[partition], dedup_window or timedelta()
-        seen = [part for event in events if window for part in _seen(event)]
+        seen = [
+            part for event in events if window for part in (event_key(event), event_content(event))
+        ]
         window_end = self._clock.micros() + window // MICROSECOND
         return script_call("remember", [keys.seen, keys.accepted], window_end, *seen)
 
 
-def _seen(event: ServiceEvent) -> tuple[bytes, bytes]:
-    """Return the key under which an event is remembered, of a fixed size, and its content."""
+def event_key(event: ServiceEvent) -> bytes:
+    """Return the key under which an event is remembered, of a fixed size."""
     name = f"{event.event_id}\0{event.entity_id}"
-    return blake2b(name.encode(), digest_size=_KEY_BYTES).digest(), event_content(event)
+    return blake2b(name.encode(), digest_size=_KEY_BYTES).digest()

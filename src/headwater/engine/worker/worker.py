@@ -166,6 +166,11 @@ class Worker:
                     ),
                     offer_backfills(engine, versions.new),
                     note_contention(engine, self._contention),
+                    *(
+                        []
+                        if engine.backends.feeder is None
+                        else [engine.backends.feeder.run(lanes, engine.registry.subjects)]
+                    ),
                 )
                 running = [settling, *map(group.create_task, helpers)]
                 with watchdog:

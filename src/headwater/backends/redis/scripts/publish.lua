@@ -10,31 +10,16 @@
 -- nothing if an entity was erased and no event was appended.
 -- shared: erasures
 -- shared: clock
+-- shared: dedup
 
 if is_behind(KEYS[5], ARGV[6]) then
   return false
 end
 local events, seen, accepted, idle = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
--- Lua can pass only a limited number of arguments.
-local some = 1000
 
-local function forget(keys)
-  if #keys > 0 then
-    redis.call('ZREM', seen, unpack(keys))
-    redis.call('HDEL', accepted, unpack(keys))
-  end
-end
-
--- A publisher whose clock is ahead must not end the windows of all others: an id is removed when it
--- is expired by the clock of the server too, and until then is expired for that publisher alone.
 if window_end > 0 then
-  local server_now = server_micros()
-  local over = string.format('%.0f', math.min(now, server_now))
-  repeat
-    local keys = redis.call('ZRANGEBYSCORE', seen, '-inf', over, 'LIMIT', 0, some)
-    forget(keys)
-  until #keys < some
+  forget_expired(seen, accepted, now)
 end
 
 local function content_of_first(key, content)
@@ -42,9 +27,9 @@ local function content_of_first(key, content)
     return 0
   end
   if redis.call('HSETNX', accepted, key, content) == 0 then
-    local ends = redis.call('ZSCORE', seen, key)
-    if ends and tonumber(ends) > now then
-      return redis.call('HGET', accepted, key)
+    if is_remembered(seen, key, now) then
+      -- Of a record of a log without its offset.
+      return string.match(redis.call('HGET', accepted, key), '^%d*(.*)$')
     end
     redis.call('HSET', accepted, key, content)
   end
@@ -68,11 +53,7 @@ for i = 8, #ARGV, 6 do
 end
 
 if window_end > 0 then
-  local excess = redis.call('ZCARD', seen) - tonumber(ARGV[5])
-  while excess > 0 do
-    forget(redis.call('ZRANGE', seen, 0, math.min(excess, some) - 1))
-    excess = excess - some
-  end
+  forget_excess(seen, accepted, ARGV[5])
 end
 
 if redis.call('DEL', idle) == 1 then

@@ -1,0 +1,147 @@
+"""Opening the topic of a store, in front of its streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from headwater.backends.kafka.address import TopicAddress, parse_url
+from headwater.backends.kafka.bus import KafkaBus
+from headwater.backends.kafka.client import TopicConsumer, TopicProducer, translated
+from headwater.backends.kafka.feeder import KafkaFeeder
+from headwater.backends.kafka.records import RecordDecoder
+from headwater.core.clock import Clock
+from headwater.errors import BackendError, ConfigError
+from headwater.model.health import Health
+from headwater.ports import Bus, Feed
+from headwater.settings.schema import Settings
+
+_COPIES = 3
+_ENVELOPE_BYTES = 65_536
+"""The room that ids, headers and the record itself may take beside a payload."""
+
+
+class KafkaEnvironment:
+    """The topic, and the bus and the feeder that use it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Clock,
+        streams: Bus,
+        feed: Feed,
+        is_confirmed: Callable[[], Awaitable[bool]],
+    ) -> None:
+        bus = settings.bus
+        address = parse_url(bus.url, bus)
+        connect = partial(TopicConsumer, address, group_of(address), bus.timeout)
+        self._address = address
+        self._settings = settings
+        self._feed = feed
+        self._is_confirmed = is_confirmed
+        self._consumer = connect()
+        self._producer = TopicProducer(
+            address, bus.timeout, settings.ingest.max_event_bytes + _ENVELOPE_BYTES
+        )
+        decoder = RecordDecoder(bus.fields, bus.decode)
+        self.bus = KafkaBus(streams, feed, self._producer, self._consumer, self.begin)
+        self.feeder = KafkaFeeder(
+            *(connect, feed, self.bus, self.begin, decoder, settings.ingest, clock)
+        )
+
+    async def check(self) -> None:
+        """Raise unless the topic has the partitions of the store; create it in development."""
+        found = await self._consumer.partitions()
+        if not found and self._settings.env == "development":
+            await create_topic(self._settings)
+        elif not found:
+            raise BackendError(
+                f"Kafka has no {self._address}; create it with `headwater migrate`, or with "
+                f"{self._settings.partitions} partitions by your own tools"
+            )
+        elif len(found) != self._settings.partitions:
+            raise ConfigError(
+                f"{self._address} has {len(found)} partitions, the settings say "
+                f"{self._settings.partitions}; both are fixed when a store is made: name another "
+                "topic, or set partitions"
+            )
+
+    async def begin(self) -> None:
+        """Begin to append in the partitions that have not begun.
+
+        A store that lost its streams begins again where history has everything before. A store
+        that history has not confirmed waits for that.
+        """
+        states = await self._feed.states()
+        new = [partition for partition, state in enumerate(states) if state.offset is None]
+        if new and await self._is_confirmed():
+            committed = await self._consumer.committed(new)
+            firsts = await self._consumer.beginnings(new)
+            await self._feed.begin(
+                {each: max(firsts[each], committed.get(each, (0, ""))[0]) for each in new}
+            )
+
+    async def stored(self) -> dict[int, str]:
+        """Return the position, by partition, up to which history has the events with effects."""
+        committed = await self._consumer.committed(range(self._settings.partitions))
+        return {partition: position for partition, (_, position) in committed.items()}
+
+    async def health(self) -> Health:
+        """Return whether the topic answers."""
+        try:
+            await self._consumer.ends(range(self._settings.partitions))
+        except BackendError as error:
+            return Health("kafka", ok=False, detail=str(error))
+        return Health("kafka", ok=True)
+
+    async def close(self) -> None:
+        await self._producer.close()
+        await self._consumer.close()
+
+
+def group_of(address: TopicAddress) -> str:
+    """Return the consumer group under which a store commits its progress."""
+    return f"headwater-{address.topic}"
+
+
+async def open_kafka(
+    settings: Settings,
+    clock: Clock,
+    streams: Bus,
+    feed: Feed,
+    is_confirmed: Callable[[], Awaitable[bool]],
+) -> KafkaEnvironment:
+    """Connect to the topic that the settings name."""
+    async with AsyncExitStack() as undo:
+        kafka = KafkaEnvironment(settings, clock, streams, feed, is_confirmed)
+        undo.push_async_callback(kafka.close)
+        await kafka.check()
+        undo.pop_all()
+    return kafka
+
+
+async def create_topic(settings: Settings) -> None:
+    """Create the topic of the store, unless there is one: as durable as the brokers allow."""
+    address = parse_url(settings.bus.url, settings.bus)
+    admin = AdminClient({**address.options, "bootstrap.servers": address.brokers, "log_level": 2})
+    largest = settings.ingest.max_event_bytes + _ENVELOPE_BYTES
+
+    def create() -> None:
+        brokers = admin.list_topics(timeout=settings.bus.timeout).brokers
+        copies = min(_COPIES, len(brokers))
+        config = {"min.insync.replicas": str(max(1, copies - 1)), "max.message.bytes": str(largest)}
+        topic = NewTopic(address.topic, settings.partitions, copies, config=config)
+        (created,) = admin.create_topics([topic], request_timeout=settings.bus.timeout).values()
+        created.result()
+
+    try:
+        await asyncio.to_thread(create)
+    except KafkaException as error:
+        if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            raise translated(error.args[0], address) from error

@@ -1,0 +1,148 @@
+"""Events as records of a topic: our own, and those that other producers write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.core.codec import encode_custom
+from headwater.errors import ConfigError, EventError, HeadwaterError
+from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent, without_assigned_time
+from headwater.ports import LogRecord, event_content
+
+Decode = Callable[[bytes, Mapping[str, bytes]], "ServiceEvent | Mapping[str, Any] | None"]
+"""Makes an event of a record and its headers; None leaves it out."""
+
+_OURS, _AWAITED = "headwater", "headwater-awaited"
+"""Headers: the content by which a repetition is recognized, and the mark of an awaited event."""
+
+_encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
+_decode_event = msgspec.json.Decoder(ServiceEvent).decode
+
+
+class Record(NamedTuple):
+    """A record as a topic has it."""
+
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+    timestamp: int
+    """Milliseconds; negative if it has none."""
+
+    @property
+    def name(self) -> str:
+        """An id that no other record of the cluster has."""
+        return f"{self.topic}-{self.partition}-{self.offset}"
+
+
+def encode(record: LogRecord) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]]]:
+    """Return the key, the value and the headers of the record of an event."""
+    event = record.event
+    assert event is not None
+    headers: list[tuple[str, str | bytes | None]] = [(_OURS, record.content)]
+    if record.awaited:
+        headers.append((_AWAITED, b"1"))
+    return event.entity_id.encode(), _encode(without_assigned_time(event)), headers
+
+
+class RecordDecoder:
+    """Makes events of records."""
+
+    def __init__(self, fields: Mapping[str, str], function: str = "") -> None:
+        self._fields = fields
+        self._decode: Decode = load_decoder(function) if function else self._decode_json
+
+    def decode(self, record: Record, latest: datetime) -> LogRecord | None:
+        """Return a record with its event, or with the problem; None if it is to be left out.
+
+        ``latest`` is the latest time that an event of another producer may have.
+        """
+        if _OURS in record.headers:
+            try:
+                event = _decode_event(record.value or b"")
+            except (msgspec.MsgspecError, EventError, UnicodeDecodeError) as error:
+                return _problem(record, str(error))
+            awaited = _AWAITED in record.headers
+            return LogRecord(record.offset, event, record.headers[_OURS], awaited)
+        try:
+            made = self._decode(record.value or b"", record.headers)
+            if made is None:
+                return None
+            event = made if isinstance(made, ServiceEvent) else self._event(record, made)
+            _check(event, latest)
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            return _problem(record, f"{type(error).__name__}: {error}")
+        return LogRecord(record.offset, event, event_content(event))
+
+    def _decode_json(self, value: bytes, _headers: Mapping[str, bytes]) -> Mapping[str, Any] | None:
+        if not value:
+            return None  # the mark of a deleted key in a compacted topic
+        try:
+            decoded = msgspec.json.decode(value)
+        except msgspec.DecodeError as error:
+            raise EventError(f"it is not JSON ({error}); set bus.decode for other forms") from error
+        if not isinstance(decoded, dict):
+            raise EventError(f"it is a JSON {type(decoded).__name__}, not an object")
+        return decoded
+
+    def _event(self, record: Record, made: Mapping[str, Any]) -> ServiceEvent:
+        names = {name: self._fields.get(name, name) for name in ServiceEvent.__struct_fields__[:5]}
+        values = {name: made[named] for name, named in names.items() if named in made}
+        if "payload" not in values:
+            # A flat object: what is not named is the payload.
+            values["payload"] = {k: v for k, v in made.items() if k not in names.values()}
+        if "event_type" not in values:
+            raise EventError(f"it has no field {names['event_type']!r}; see bus.fields")
+        if "entity_id" not in values:
+            if record.key is None:
+                raise EventError(f"it has neither a field {names['entity_id']!r} nor a key")
+            values["entity_id"] = record.key.decode()
+        if type(values["entity_id"]) is int:
+            values["entity_id"] = str(values["entity_id"])
+        at = values.get("timestamp", record.timestamp / 1_000 if record.timestamp >= 0 else None)
+        values["timestamp"] = _time(at)
+        values.setdefault("event_id", record.name)
+        return ServiceEvent(**values)
+
+
+def _time(at: Any) -> datetime:
+    if isinstance(at, datetime):
+        return at
+    if isinstance(at, int | float):
+        return datetime.fromtimestamp(at, UTC)
+    if isinstance(at, str):
+        return datetime.fromisoformat(at)
+    raise EventError("it has no timestamp")
+
+
+def _check(event: ServiceEvent, latest: datetime) -> None:
+    if event.event_type.startswith(INTERNAL) or event.event_id.startswith(REDRIVE):
+        raise EventError(f"event types that begin with {INTERNAL!r} are reserved")
+    if event.timestamp > latest:
+        raise EventError(f"timestamp {event.timestamp.isoformat()} is in the future")
+
+
+def _problem(record: Record, problem: str) -> LogRecord:
+    return LogRecord(
+        record.offset, None, problem=f"{record.name}: {problem}", raw=record.value or b""
+    )
+
+
+def load_decoder(name: str) -> Decode:
+    """Return the function ``module:function``."""
+    module, _, function = name.partition(":")
+    try:
+        found: Decode = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError, HeadwaterError) as error:
+        raise ConfigError(
+            f"the decoder {name!r} cannot be loaded: {error}; name it as module:function, in a "
+            "module that Python finds"
+        ) from error
+    return found
