@@ -30,6 +30,8 @@ find = default_models().find
         ("claude-3-5-sonnet-latest", "claude-3", "anthropic"),
         ("claude-opus-4-20250514", "claude-3", "anthropic"),
         ("claude-opus-4-7", "claude-4", "anthropic"),
+        ("openrouter/anthropic/claude-opus-4.5", "claude-3", "anthropic"),
+        ("anthropic/claude-sonnet-4.6:beta", "claude-3", "anthropic"),
         ("claude-fable-5-1", "claude-4", "anthropic"),
         ("models/gemini-2.5-pro", "gemini-2", "gemini"),
         ("gemini-4-argon", "gemini-3", "gemini"),

@@ -213,8 +213,10 @@ async def test_what_was_predicted_is_not_compared_with_another_request(
         await gpt.chat.completions.create(**body)
         more = [*body["messages"], {"role": "user", "content": "And by train? " * 20}]
         await gpt.chat.completions.create(**body | {"messages": more})
+        tool = {"type": "function", "function": {"name": "go", "description": "Go. " * 50}}
+        await gpt.chat.completions.create(**body | {"tools": [*body.get("tools", ()), tool]})
     predicted = [outcome.predicted for outcome in await store.records.outcomes(ctx.context_id)]
-    assert predicted == [ctx.tokens, None]
+    assert predicted == [ctx.tokens, None, None]
 
 
 async def test_the_billed_tokens_are_stored_beside_the_predicted_ones(

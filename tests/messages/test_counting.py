@@ -92,6 +92,31 @@ def test_any_schema_of_a_tool_can_be_counted(parameters: object) -> None:
     assert counter_for("my-own-model").part_tokens(tool) > 5
 
 
+def test_a_tool_is_counted_with_what_its_schema_refers_to() -> None:
+    line = {"type": "object", "properties": {"text": {"type": "string", "description": "A line."}}}
+    inlined = {"type": "object", "properties": {"lines": {"type": "array", "items": line}}}
+    referred = {
+        "type": "object",
+        "properties": {"lines": {"type": "array", "items": {"$ref": "#/$defs/Line"}}},
+        "$defs": {"Line": line},
+    }
+    root = {"$ref": "#/$defs/Lines", "$defs": {"Lines": inlined}}
+    itself = {"$defs": {"Node": {"properties": {"next": {"$ref": "#/$defs/Node"}}}}}
+    counted = [
+        counter_for("gpt-4o").part_tokens(Tool(name="f", parameters=schema))
+        for schema in (inlined, referred, root, {**itself, "$ref": "#/$defs/Node"})
+    ]
+    assert counted[0] == counted[1] == counted[2]
+    assert counted[3] > 5
+
+
+def test_a_schema_of_several_forms_is_counted_whole() -> None:
+    option = {"type": "object", "properties": {"a": {"type": "string", "description": "x " * 300}}}
+    for schema in ({"anyOf": [option, option]}, {"not": option}):
+        tool = Tool(name="f", parameters=schema)
+        assert counter_for("gpt-4o").part_tokens(tool) > 300
+
+
 async def test_a_context_of_recorded_messages_has_the_tokens_that_were_billed(
     store: FeatureStore,
 ) -> None:

@@ -28,14 +28,6 @@ _REFRESH_SECONDS = 60.0
 _MOST_MODELS = 1_024
 
 
-def comparable(measured: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the measurements of requests that were sent as they were counted.
-
-    Where more than twice the predicted tokens were billed, something else was sent.
-    """
-    return [pair for pair in measured if 0 < pair[1] <= 2 * pair[0]]
-
-
 def measured_margin(measured: Sequence[tuple[int, int]], margin_percent: int) -> int:
     """Return the margin of a model by predicted and billed tokens of its newest requests.
 
@@ -51,7 +43,7 @@ def measured_margin(measured: Sequence[tuple[int, int]], margin_percent: int) ->
     >>> measured_margin([(100, 90)] * 10, 30)
     30
     """
-    pairs = comparable(measured)
+    pairs = [pair for pair in measured if min(pair) > 0]
     if len(pairs) < FEWEST:
         return margin_percent
     error = error_percent(pairs)

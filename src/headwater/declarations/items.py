@@ -170,7 +170,8 @@ class ContextItem(msgspec.Struct, frozen=True, repr_omit_defaults=True):
         cls, name: str, arguments: Any = None, *, id: str, **options: Unpack[ItemOptions]
     ) -> Self:
         """Return a call of a tool by the model; its result is kept or dropped together with it."""
-        call = ToolCall(id=_text(id, "id"), name=_text(name, "name"), arguments=arguments or {})
+        given = {} if arguments is None else arguments
+        call = ToolCall(id=_text(id, "id"), name=_text(name, "name"), arguments=given)
         return cls._of(call, "assistant", options)
 
     @classmethod

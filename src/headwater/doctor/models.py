@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-from headwater.contexts.counters import comparable, error_percent
+from headwater.contexts.counters import error_percent
 from headwater.core.models import ModelTable
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
@@ -64,7 +64,7 @@ async def measured(store: FeatureStore) -> list[Finding]:
         records = (await runtime_of(store).open()).backends.records
         models = await records.measured_models()
         for model in models[:_MODELS_SHOWN]:
-            pairs = comparable(await records.measured(model))
+            pairs = [pair for pair in await records.measured(model) if min(pair) > 0]
             more = sum(billed > predicted for predicted, billed in pairs)
             if not more:
                 report.ok("billed tokens", f"{model}: never more than predicted in {len(pairs)}")

@@ -9,7 +9,15 @@ import functools
 import inspect
 import time
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, wait
 from typing import Any, NamedTuple, Self, TypeVar
 
@@ -36,12 +44,12 @@ from headwater.model.outcomes import Response
 C = TypeVar("C")
 
 _APIS = {"/chat/completions": CHAT, "/responses": RESPONSES, "/v1/messages": MESSAGES}
-_SHAPES: dict[str, tuple[Provider, str]] = {
-    "/chat/completions": ("openai", "messages"),
-    "/responses": ("openai_responses", "input"),
-    "/v1/messages": ("anthropic", "messages"),
+_SHAPES: dict[str, tuple[Provider, tuple[str, ...]]] = {
+    "/chat/completions": ("openai", ("messages", "tools")),
+    "/responses": ("openai_responses", ("input", "instructions", "tools")),
+    "/v1/messages": ("anthropic", ("messages", "system", "tools")),
 }
-"""The shape of the requests of each API, and the field of their messages."""
+"""The shape of the requests of each API, and the fields whose tokens are counted."""
 _RESOURCES = {
     "openai": (("chat", "completions"), ("responses",)),
     "anthropic": (("messages",), ("beta", "messages")),
@@ -186,11 +194,7 @@ class _Calls:
             except BaseException as error:
                 call.end(error=error).wait()
                 raise
-            if call.is_raw:
-                call.watch_parsing(answer)
-            elif call.is_stream:
-                call.watch(answer)
-            else:
+            if not call.watches(answer):
                 call.end(answer=answer).wait()
             return answer
 
@@ -212,11 +216,7 @@ class _Calls:
             except BaseException as error:  # a cancelled caller does not wait
                 call.end(error=error)
                 raise
-            if call.is_raw:
-                call.watch_parsing(answer)
-            elif call.is_stream:
-                call.watch(answer)
-            else:
+            if not call.watches(answer):
                 await call.end(answer=answer).waited()
             return answer
 
@@ -240,7 +240,7 @@ class _Calls:
             call = _Call(api, self._provider, context, request, is_async=is_async)
             call.as_sent = _is_as_sent(context, request.get("body"), *_SHAPES[path])
             return call
-        except InvalidInputError as error:  # the context is a copy and does not know its store
+        except Exception as error:  # noqa: BLE001 - recording breaks no call; a copy has no store
             log.warning("answer of a model not recorded", error=str(error))
             return None
 
@@ -284,6 +284,17 @@ class _Call:
             facts = functools.partial(self._facts, self._milliseconds(), answer, error, reason)
             self._recording = self._recorder.record(facts)
         return self._recording
+
+    def watches(self, answer: Any) -> bool:
+        """Return whether an answer is recorded when it is read; a plain one is there already."""
+        try:
+            if self.is_raw:
+                self.watch_parsing(answer)
+            elif self.is_stream:
+                self.watch(answer)
+        except Exception as error:  # noqa: BLE001 - of another version of the SDK; no call breaks
+            log.warning("answer of a model not recorded", error=str(error))
+        return self.is_raw or self.is_stream
 
     def watch(self, stream: Any) -> None:
         """Record a stream when it has ended, was closed or is gone."""
@@ -378,11 +389,19 @@ class _Call:
         return {"answer": response, "as_sent": self.as_sent}
 
 
-def _is_as_sent(context: Context | PastContext, body: object, shape: Provider, field: str) -> bool:
-    """Return whether a request has the messages of its context; one without messages has none."""
+def _is_as_sent(
+    context: Context | PastContext, body: object, shape: Provider, fields: Sequence[str]
+) -> bool:
+    """Return whether a request has what its context has; one without messages has nothing."""
     if context.request is None or not isinstance(body, Mapping):
         return False
-    return bool(render(context.request, shape).body.get(field) == body.get(field))
+    counted = render(context.request, shape).body
+    return all((counted.get(field) or None) == _given(body.get(field)) for field in fields)
+
+
+def _given(value: object) -> object:
+    """Return a field of a request, None for the SDKs' marks of one that was left out."""
+    return value or None if isinstance(value, str | list | tuple | dict) else None
 
 
 class _Events:

@@ -73,5 +73,5 @@ class OutcomeExchange:
 
     async def export(self, refs: Sequence[str]) -> str:
         """Return the outcomes of contexts as lines of OTLP in JSON."""
-        lines = [line for ref in refs for line in to_otlp(await self._outcomes.of(ref))]
+        lines = [line for ref in refs for line in to_otlp(await self._outcomes.every(ref))]
         return "".join(f"{line.decode()}\n" for line in lines)

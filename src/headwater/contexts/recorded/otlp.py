@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from hashlib import blake2b
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -335,7 +336,10 @@ def _found(entry: Entry, attributes: Mapping[str, Any], said: dict[str, Any]) ->
         given["links"] = msgspec.json.decode(attributes[names.OUTCOME_LINKS], type=dict[str, str])
     if names.OUTCOME_ID not in attributes:  # not one of ours
         name = str(attributes.get(names.EVALUATION_NAME, ""))
-        place = (entry.trace_id, entry.span_id, str(nanoseconds), name)
+        content = blake2b(
+            msgspec.json.encode(attributes, order="sorted"), digest_size=8
+        ).hexdigest()
+        place = (entry.trace_id, entry.span_id, str(nanoseconds), name, content)
         given |= {"source": "otlp", "source_id": ":".join(place)}
         if entry.trace_id and entry.span_id:
             given["links"] = {"trace_id": entry.trace_id, "span_id": entry.span_id}

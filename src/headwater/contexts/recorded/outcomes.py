@@ -16,6 +16,7 @@ from headwater.backends.observed import count_outcome
 from headwater.contexts.counters import ModelCounters
 from headwater.contexts.recorded.verification import decode_outcome, view_outcome
 from headwater.contexts.recorder import Recorder
+from headwater.core.models import plain_name
 from headwater.core.prices import BilledTokens, load_prices, usage_cost_nano_usd
 from headwater.errors import (
     ImmutableRecordError,
@@ -41,6 +42,9 @@ from headwater.records.outcomes import (
 from headwater.records.record import Record, core_fields, encode_disclosures, encode_redactions
 from headwater.records.redaction import copies_in, redact
 from headwater.settings.kinds import usage_rates_of
+
+_DATED = re.compile(r"[-@:](v?\d+|latest|preview)([-.:]v?\d+)*")
+"""What providers put behind the name of a model: a date, a revision."""
 
 MOST_OUTCOMES = 1_000
 """Outcomes of one context that are read at once."""
@@ -266,6 +270,11 @@ class Outcomes:
             if len(page) < MOST_OUTCOMES:
                 return found
 
+    async def every(self, ref: str) -> list[Outcome]:
+        """Return all outcomes of a context, the oldest first."""
+        context = await self._stored(ref)
+        return [view_outcome(stored) for stored in await self.all_of([context.context_id])]
+
     async def _found(self, outcome_id: str) -> StoredOutcome:
         stored = await self._records.outcome(spelled(outcome_id))
         if stored is None:
@@ -318,19 +327,22 @@ def _grade(context: StoredRecord, facts: OutcomeFacts) -> str | None:
     It counted a text then, or for another model than the one that answered.
     """
     response = facts.response if facts.kind == "response" else None
-    if response is None or not _is_of(context.model, response.model or response.model_asked):
+    if response is None or not _is_of(context.model, response):
         return None
     core = core_fields(context.core, _Counted)
     counter = None if core is None else core.tokenizer.counter
     return None if counter is None else counter["grade"]
 
 
-def _is_of(declared: str | None, answered: str | None) -> bool:
-    """Return whether a model is the declared one; providers add a date to its name."""
+def _is_of(declared: str | None, response: Response) -> bool:
+    """Return whether the declared model answered: it was asked for, or is named so with a date."""
+    asked, answered = response.model_asked, response.model or response.model_asked
     if declared is None or answered is None:
         return True
-    one, two = (name.lower().rpartition("/")[2] for name in (declared, answered))
-    return two.startswith(one)
+    one, two = plain_name(declared), plain_name(answered)
+    return one in (two, plain_name(asked or "")) or bool(
+        two.startswith(one) and _DATED.fullmatch(two.removeprefix(one))
+    )
 
 
 def _billed(facts: OutcomeFacts) -> int | None:
