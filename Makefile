@@ -35,7 +35,7 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench work chaos soak proof check-engines up down lock clean \
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench work chaos soak proof sizes check-engines up down lock clean \
 	ui ui-check ui-types ui-pictures browser pictures
 
 help: ## List the targets
@@ -101,6 +101,9 @@ reference: $(DEV_READY) ## Write the tables of docs/reference that are generated
 
 bench: $(DEV_READY) ## Run the benchmarks
 	$(BIN)/python -m bench $(ARGS)
+
+sizes: $(DEV_READY) ## Measure the bytes that `headwater plan` computes with (some minutes)
+	$(BIN)/python -m bench.sizes
 
 work: $(DEV_READY) ## Count the steps of each operation, and compare them with those kept (ARGS=--update)
 	$(BIN)/python -m dev.work $(ARGS)

@@ -50,6 +50,7 @@ VERBS = {
     "graph": ("projects", "Print the dependency graph as Mermaid."),
     "docs": ("projects", "Write a page of all declarations, for a team's wiki."),
     "doctor": ("projects", "Examine the installation, and name problems and remedies."),
+    "plan": ("plan", "Estimate processes, memory and disk for a load."),
     "config": ("projects", "Show the settings and where each value comes from."),
 }
 

@@ -59,6 +59,7 @@ LOCAL_ONLY = {
     "migrate": "it changes the tables of the Postgres server in the settings",
     "metrics": "its output does not depend on a store",
     "config": "it shows the settings of this machine",
+    "plan": "it computes with numbers that were measured before",
     "eval": "cohorts and results are files here, and it runs the functions of a features file",
     "features test": "it runs a function of a features file here",
 }
