@@ -258,6 +258,34 @@ async def test_old_months_are_dropped_without_a_write_for_each_of_their_rows(
     assert logged[40_000] < 1.5 * logged[1_000] < 1_000_000
 
 
+FILL_EVENTS = """
+INSERT INTO _events
+    (partition, received_at, "timestamp", position, event_type, entity_id, event_id, payload)
+SELECT 0, t, t, (extract(epoch FROM t) * 1000)::bigint || '-0', 'click', 'u1', 'e' || n, '{}'
+FROM (SELECT n, $2::timestamptz + n * interval '1 s' AS t FROM generate_series(1, $1) n)
+"""
+
+
+@pytest.mark.usefixtures("months")
+async def test_old_months_of_events_are_dropped_without_a_write_for_each_of_them(
+    past: PostgresEnvironment, database: Connection, outbox: MemoryOutbox
+) -> None:
+    outbox.done[0] = f"{_day(300)}-0"
+    logged = dict[int, int]()
+    for count, month in ((1_000, 1), (40_000, 5)):
+        start = datetime(2026, month, 1, tzinfo=UTC)
+        await database.execute(FILL_EVENTS, count, start)
+        await database.execute("CHECKPOINT")
+        before = await database.fetchval("SELECT pg_current_wal_lsn()")
+        end = datetime(2026, month + 1, 1, tzinfo=UTC)
+        assert await past.offline.prune(history=None, events=end) == Pruned(events=count)
+        sql = "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), $1)::bigint"
+        logged[count] = await database.fetchval(sql, before)
+        assert await database.fetchval("SELECT to_regclass($1)", f"_events_2026_{month:02}") is None
+    # Four months are dropped the second time.
+    assert logged[40_000] < 4 * logged[1_000] < 2_000_000
+
+
 async def test_a_series_is_dropped_in_portions(
     past: PostgresEnvironment, database: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
