@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from operator import methodcaller
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
 
@@ -20,11 +21,12 @@ from headwater.core.clock import Clock
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
 from headwater.model.health import Finding, Findings, Health
-from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
+from headwater.ports import Backends, HealthCheck, LakeTail, LogKind, OfflineStore
 from headwater.settings.schema import Settings, on_servers
 
 if TYPE_CHECKING:
     from headwater.backends.kafka.environment import KafkaEnvironment
+    from headwater.backends.lake.store import LakeOfflineStore
     from headwater.backends.postgres.environment import PostgresEnvironment
     from headwater.backends.redis.environment import RedisEnvironment
     from headwater.backends.sqlite.environment import SqliteEnvironment
@@ -223,6 +225,8 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
     tail, limits = sqlite.tail, settings.offline
 
     def load() -> OfflineStore:
+        if settings.lake.url:
+            return _lake(settings, clock, tail, sqlite.home.path, sqlite.home.scratch)
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
             tail, sqlite.home.segments, sqlite.home.scratch, clock, limits, InlineRunner()
         )
@@ -248,6 +252,20 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         notes=sqlite.cache,
         lifecycle=sqlite,
     )
+
+
+def _lake(
+    settings: Settings, clock: Clock, tail: LakeTail, home: Path, scratch: Path
+) -> LakeOfflineStore:
+    """Open the lake of a store, whose newest rows are in a tail."""
+    module = _load("headwater.backends.lake.store", "lake")
+    is_on_servers = on_servers(settings)
+    catalog = module.open_catalog(settings.lake, home, settings.postgres if is_on_servers else None)
+    store: LakeOfflineStore = module.LakeOfflineStore(
+        tail, settings.lake, catalog, scratch, clock, settings.offline, InlineRunner()
+    )
+    store.create()
+    return store
 
 
 def _load(module: str, server: str = "") -> ModuleType:

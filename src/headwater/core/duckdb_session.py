@@ -45,7 +45,7 @@ class Session:
     def __init__(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> None:
         self.connection = connection
         self.folder = folder
-        self.segments: list[Path] = []
+        self.segments: list[str] = []
         self._is_interrupted = False
 
     def run(self, sql: str) -> duckdb.DuckDBPyConnection:
@@ -200,12 +200,12 @@ def column_types(columns: str) -> dict[str, str]:
     return dict(column.split(" ") for column in columns.split(", "))
 
 
-def glob_literal(path: Path) -> str:
+def glob_literal(path: Path | str) -> str:
     """Return a path as an SQL literal for functions that accept glob patterns."""
     return text(glob.escape(str(path)))
 
 
-def parquet(files: Sequence[Path], *, by_name: bool = False) -> str:
+def parquet(files: Sequence[Path | str], *, by_name: bool = False) -> str:
     """Return a query for the rows of files, which may lack columns of others with ``by_name``."""
     names = ", ".join(map(glob_literal, files))
     # The names of their folders are no columns.

@@ -108,7 +108,15 @@ from headwater.ports.outcomes import (
     OutcomeLog,
     StoredOutcome,
 )
-from headwater.ports.recent import FileChecksum, RecentHistory, Segment, Snapshot
+from headwater.ports.recent import (
+    FileChecksum,
+    LakeTail,
+    Mark,
+    RecentHistory,
+    Segment,
+    Snapshot,
+    TailFile,
+)
 from headwater.ports.records import (
     HASH_PREFIX,
     Cache,

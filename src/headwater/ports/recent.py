@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -14,6 +15,9 @@ from headwater.model.catalog import CatalogState
 from headwater.model.events import EventPage
 from headwater.ports.erasures import Ledger
 from headwater.ports.history import EventFilter, LogKind
+
+Mark: TypeAlias = str
+"""How far the rows of a log were moved out of its tail; only the tail knows what it means."""
 
 
 class FileChecksum(msgspec.Struct, frozen=True):
@@ -59,7 +63,7 @@ class RecentHistory(Protocol):
         *,
         features: Sequence[str] = (),
         entity_ids: Sequence[str] = (),
-        upto: int | None = None,
+        upto: Mark | None = None,
     ) -> dict[LogKind, Snapshot]:
         """Export the tails of some logs into a folder, all of one moment, each row once.
 
@@ -67,8 +71,8 @@ class RecentHistory(Protocol):
         are microseconds. Events that were redriven for a single feature are left out.
         """
 
-    def bound(self, kind: LogKind, rows: int) -> int | None:
-        """Return the sequence number of the n-th oldest movable row, or None if there are fewer.
+    def bound(self, kind: LogKind, rows: int) -> Mark | None:
+        """Return the mark of the n-th oldest movable row, or None if there are fewer.
 
         An event can be moved when every consumer group is done with it and all events before it.
         """
@@ -91,8 +95,8 @@ class RecentHistory(Protocol):
         removed that this store did not write.
         """
 
-    def add(self, segment: Segment, *, upto: int = 0) -> None:
-        """Add a segment and remove its rows from the tail, in one transaction."""
+    def add(self, segment: Segment, *, upto: Mark | None = None) -> None:
+        """Add a segment and remove its rows, those up to a mark, from the tail, as one change."""
 
     def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
         """Add segments and retire those whose rows are in them, in one transaction."""
@@ -123,3 +127,61 @@ class RecentHistory(Protocol):
 
     def prune(self, now: datetime) -> None:
         """Delete event ids whose dedup window is over, a bounded number of them."""
+
+
+class TailFile(msgspec.Struct, frozen=True):
+    """Rows of a tail as a file of JSON lines, and the length of the longest one."""
+
+    file: Path
+    longest: int
+
+
+class LakeTail(Protocol):
+    """The newest rows of a store whose other rows are in a lake.
+
+    Its methods block and are called in a thread. A row leaves the tail after it came into the lake,
+    so a reader takes the rows of the lake first, and of the tail those after the lake's mark. The
+    tail refuses a mark that is behind the rows it has removed; the lake then has a newer one.
+    """
+
+    def export(
+        self,
+        folder: Path,
+        after: Mapping[LogKind, Mark],
+        *,
+        features: Sequence[str] = (),
+        entity_ids: Sequence[str] = (),
+        upto: Mark | None = None,
+    ) -> dict[LogKind, TailFile] | None:
+        """Export the rows after a mark of each log, all of one moment; None if one is behind.
+
+        An empty mark is before all rows. The rest is as for ``RecentHistory.snapshot``.
+        """
+
+    def bound(self, kind: LogKind, rows: int, *, after: Mark = "") -> Mark | None:
+        """Return the mark of the n-th movable row after a mark, or None if there are fewer."""
+
+    def trim(self, kind: LogKind, upto: Mark) -> None:
+        """Remove the rows up to a mark, and note the mark, in one transaction."""
+
+    def lock(self, *, wait: bool) -> AbstractContextManager[bool]:
+        """Hold the lock of all writers of the lake; yield whether it was acquired."""
+
+    def events_after(
+        self, position: str | None, only: EventFilter, *, since: datetime, limit: int
+    ) -> EventPage:
+        """See ``RecentHistory``, also for the following."""
+
+    def catalog(self) -> CatalogState: ...
+
+    def reserve(self, rows: int) -> int: ...
+
+    def remove(self, numbers: Sequence[int]) -> None: ...
+
+    def remove_events(self, before: datetime, *, dry_run: bool) -> int: ...
+
+    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int: ...
+
+    def ledger(self) -> Ledger: ...
+
+    def prune(self, now: datetime) -> None: ...

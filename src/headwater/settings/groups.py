@@ -182,6 +182,32 @@ class OfflineSettings(SettingsGroup, frozen=True):
     ] = DEFAULT_BYTES
 
 
+class LakeSettings(SettingsGroup, frozen=True):
+    """Settings of the lake: history and events in Iceberg tables, which other engines can read."""
+
+    url: Annotated[
+        Url,
+        "folder, or s3://bucket/prefix, of the tables; empty to keep history in the home or "
+        "in Postgres",
+    ] = ""
+    catalog: Annotated[Url, "URL of a REST catalog; empty for one in the home or in Postgres"] = ""
+    catalog_token: Annotated[Secret, "token that is sent to the REST catalog"] = ""
+    warehouse: Annotated[str, "warehouse of the REST catalog; empty for its default"] = ""
+    namespace: Annotated[Text, "namespace of the tables `history` and `events`"] = "headwater"
+    endpoint: Annotated[Url, "URL of an S3-compatible server; empty for AWS"] = ""
+    region: Annotated[str, "region of the bucket"] = ""
+    access_key: Annotated[Secret, "access key of the bucket; empty for that of the machine"] = ""
+    secret_key: Annotated[Secret, "secret key of the bucket"] = ""
+    snapshots: Annotated[
+        timedelta, "how long a snapshot can be read after it was replaced, also by its id"
+    ] = timedelta(days=7)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the files are in S3-compatible storage."""
+        return self.url.startswith("s3://")
+
+
 class RetentionSettings(SettingsGroup, frozen=True):
     """Settings of retention: a nightly run of the workers removes what is older."""
 

@@ -23,6 +23,7 @@ from headwater.settings.groups import (
     HttpSettings,
     IndexSettings,
     IngestSettings,
+    LakeSettings,
     LogSettings,
     McpSettings,
     OfflineSettings,
@@ -82,6 +83,7 @@ class Settings(SettingsGroup, frozen=True):
     ingest: IngestSettings = IngestSettings()
     indexes: IndexSettings = IndexSettings()
     offline: OfflineSettings = OfflineSettings()
+    lake: LakeSettings = LakeSettings()
     retention: RetentionSettings = RetentionSettings()
     backfill: BackfillSettings = BackfillSettings()
     eval: EvalSettings = EvalSettings()

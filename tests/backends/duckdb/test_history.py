@@ -24,7 +24,7 @@ from headwater.core.codec import Codec
 from headwater.core.partitioning import bucket_of
 from headwater.core.session_memory import DEFAULT_BYTES, limit_session_memory
 from headwater.errors import BackendError, HomeError, InvalidInputError
-from headwater.ports import Change, PastValue, Point, Segment
+from headwater.ports import Change, Mark, PastValue, Point, Segment
 from tests.backends.duckdb import rolling_process
 from tests.backends.duckdb.embedded import (
     GRACE,
@@ -304,7 +304,7 @@ class DyingTail(SqliteRecentHistory):
         if step == self.dies_at:
             raise RuntimeError(f"killed at {step}")
 
-    def add(self, segment: Segment, *, upto: int = 0) -> None:
+    def add(self, segment: Segment, *, upto: Mark | None = None) -> None:
         self._reach("before add")
         super().add(segment, upto=upto)
         self._reach("after add")

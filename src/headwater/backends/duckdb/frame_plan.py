@@ -28,6 +28,7 @@ from headwater.core.duckdb_session import (
     session,
 )
 from headwater.core.interruptible import in_thread
+from headwater.core.object_storage import ObjectStorage
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
 from headwater.errors import HeadwaterError
@@ -125,19 +126,28 @@ _HAS_ZONE = r"'^\d{4}-\d\d-\d\d[T ].*(Z|[+-]\d\d(:?\d\d)?)$'"
 class FrameSource(msgspec.Struct, frozen=True):
     """The rows of history at one moment: files in a folder and, if there is one, a tail."""
 
-    folder: Path
+    folder: Path | str
     segments: Sequence[Segment]
     tail: Path | None = None
     longest: int = 0
+    storage: ObjectStorage | None = None
+    """Where the folder is, if it is not on this machine."""
 
-    def files(self, buckets: tuple[int, int] = ALL_BUCKETS) -> list[Path]:
+    def files(self, buckets: tuple[int, int] = ALL_BUCKETS) -> list[str]:
         """Return the files that may have rows of a range of buckets."""
         first, last = buckets
         return [
-            self.folder / segment.name
+            f"{self.folder}/{segment.name}"
             for segment in self.segments
             if segment.buckets[0] <= last and first <= segment.buckets[1]
         ]
+
+    def gone(self, error: Exception) -> list[str]:
+        """Return the files that a read failed at with an error because they were removed."""
+        files = self.files()
+        if self.storage is not None:
+            return self.storage.gone(files, error)
+        return [file for file in files if not Path(file).exists()]
 
 
 class FramePlan:
@@ -182,6 +192,7 @@ class FramePlan:
             files=self._source.files(buckets or ALL_BUCKETS),
             tail=self._source.tail,
             longest=self._source.longest,
+            storage=self._source.storage,
             buckets=buckets,
             answer=answer,
             scratch=self._folder,
@@ -223,8 +234,8 @@ async def from_source(
             rows = await in_thread(source, folder)
             try:
                 return await read(rows, folder)
-            except duckdb.OperationalError:
-                gone = [file.name for file in rows.files() if not file.exists()]
+            except duckdb.OperationalError as error:
+                gone = rows.gone(error)
                 if not gone:
                     raise
     raise lost(gone)
@@ -296,10 +307,11 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
     columns: Sequence[FrameColumn]
     known: bool
     extra: Mapping[str, Path]
-    files: Sequence[Path]
+    files: Sequence[str]
     """Segments, or files exported from history."""
     tail: Path | None
     longest: int
+    storage: ObjectStorage | None
     buckets: tuple[int, int] | None
     """The range of buckets that all points are in, if it is known."""
     answer: Path
@@ -309,6 +321,8 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
     def run(self) -> int:
         """Write the answer in the order of ``row``; return the number of points."""
         with session(self.scratch, threads=self.threads) as duck:
+            if self.storage is not None:
+                self.storage.open(duck)
             open_rows(duck, HISTORY, self.files, self.tail, longest=self.longest)
             duck.run(_POINTS.format(file=glob_literal(self.points)))
             for number, column in enumerate(self.columns):

@@ -29,7 +29,7 @@ from headwater.core.logging import log as logger
 from headwater.core.partitioning import bucket_of
 from headwater.core.sql_literals import text, texts
 from headwater.errors import BackendError, InvalidInputError
-from headwater.ports import Change, LogKind, Pruned, RecentHistory, Segment, history_rows
+from headwater.ports import Change, LogKind, Mark, Pruned, RecentHistory, Segment, history_rows
 from headwater.ports.history import VALUE_AS_JSON
 from headwater.settings.groups import OfflineSettings
 
@@ -117,6 +117,7 @@ class SegmentWriter:
         """Open a session for rows of the store, which are no bad input if they are too large."""
         try:
             with session(self._scratch) as duck:
+                self._folder.prepare(duck)
                 yield duck
         except InvalidInputError as error:
             raise _TooLargeError(
@@ -140,7 +141,7 @@ class SegmentWriter:
         self._folder.remove(expired)
         self._tail.forget(expired)
 
-    def _move(self, log: SegmentLog, upto: int) -> None:
+    def _move(self, log: SegmentLog, upto: Mark) -> None:
         with self._session() as duck:
             snapshot = self._tail.snapshot(duck.folder, [log.kind], upto=upto)[log.kind]
             duck.load("tail", snapshot.tail, log.columns, longest=snapshot.longest)
@@ -166,6 +167,7 @@ class SegmentWriter:
         Forgetting an entity needs the same lock, after its erasure is in the ledger.
         """
         with self._folder.lock(wait=True), session(self._scratch) as duck:
+            self._folder.prepare(duck)
             admitted = self._tail.ledger().admitted(changes, lambda _: True)
             count_erased("value", admitted.dropped)
             changes = admitted.changes

@@ -7,7 +7,6 @@ and so is -0.0, whose sign a column of floats may lose.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,9 +15,11 @@ from typing import NamedTuple
 
 from msgspec.structs import asdict
 
-from headwater.backends.segment_files import checksum_of, damage_of, damaged_error
+from headwater.backends.segment_files import checksum_of, damage_in, damage_of, damaged_error
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import Session, column_types, parquet, scalar
+from headwater.core.file_locks import locked
+from headwater.core.object_storage import ObjectStorage
 from headwater.core.partitioning import BUCKETS
 from headwater.core.sql_literals import text
 from headwater.model.values import new_id
@@ -124,6 +125,7 @@ def open_log(
     is_whole: bool = False,
 ) -> None:
     """Create a view of segments and tail, ``headwater.history`` or ``headwater.events``."""
+    folder.prepare(session)
     files = folder.files(snapshot.segments, is_whole=is_whole)
     open_rows(session, log, files, snapshot.tail, longest=snapshot.longest)
 
@@ -143,7 +145,7 @@ def open_recent(
 
 
 def open_rows(
-    session: Session, log: SegmentLog, files: Sequence[Path], tail: Path | None, *, longest: int
+    session: Session, log: SegmentLog, files: Sequence[str], tail: Path | None, *, longest: int
 ) -> None:
     """Create the same view of some files and, if there is one, a tail."""
     name = f"headwater.{log.kind}_tail"
@@ -173,10 +175,15 @@ class SegmentFolder:
 
     def __init__(self, path: Path, announce: Callable[[Segment], None] = lambda _: None) -> None:
         self.path = path
+        self.location = str(path)
+        self.storage: ObjectStorage | None = None
         self._announce = announce
         self._checked: dict[str, tuple[int, ...]] = {}
 
-    def files(self, segments: Iterable[Segment], *, is_whole: bool = False) -> list[Path]:
+    def prepare(self, session: Session) -> None:
+        """Let a session reach the files."""
+
+    def files(self, segments: Iterable[Segment], *, is_whole: bool = False) -> list[str]:
         """Return the files of segments; raise HomeError if one is not the file that was written.
 
         The end of a file is read when this process sees the file for the first time, all of it only
@@ -184,7 +191,7 @@ class SegmentFolder:
         """
         return [self._file(segment, is_whole=is_whole) for segment in segments]
 
-    def _file(self, segment: Segment, *, is_whole: bool) -> Path:
+    def _file(self, segment: Segment, *, is_whole: bool) -> str:
         file = self.path / segment.name
         try:
             status = file.stat()
@@ -196,21 +203,21 @@ class SegmentFolder:
                 self._checked[segment.name] = seen
         except FileNotFoundError:
             pass
-        return file
+        return str(file)
+
+    def gone(self, files: Iterable[str], error: Exception) -> list[str]:
+        """Return the files that a read failed at with an error because they were removed."""
+        return [file for file in files if not Path(file).exists()]
+
+    def damage(self, segments: Iterable[Segment]) -> list[str]:
+        """Return what is wrong with the files of segments."""
+        return damage_in(self.path, segments, is_whole=True)
 
     @contextmanager
     def lock(self, *, wait: bool) -> Iterator[bool]:
         """Hold the lock for adding and removing files; yield whether it was acquired."""
-        handle = os.open(self.path / "writer.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            held = True
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                held = False
+        with locked(self.path / "writer.lock", wait=wait) as held:
             yield held
-        finally:
-            os.close(handle)
 
     def write(
         self, session: Session, log: SegmentLog, rows: str, buckets: tuple[int, int] = ALL_BUCKETS
@@ -276,13 +283,14 @@ def write_parquet(session: Session, rows: str, file: Path) -> int:
             " (FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
         )
     )
-    _fsync(unfinished)
+    fsync(unfinished)
     unfinished.rename(file)
-    _fsync(file.parent)
+    fsync(file.parent)
     return count
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Write a file or the entries of a folder to the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

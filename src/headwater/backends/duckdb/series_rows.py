@@ -45,6 +45,8 @@ def _write(
     query: SeriesQuery, folder: Path, source: FrameSource, temporary: Path
 ) -> list[SeriesFile]:
     with session(temporary) as duck:
+        if source.storage is not None:
+            source.storage.open(duck)
         open_rows(duck, HISTORY, source.files(), source.tail, longest=source.longest)
         points = parquet([query.points])
         duck.run(f"CREATE TABLE needs AS {SERIES_NEEDS.format(points=points, reach=query.reach)}")

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import duckdb
 import msgspec
@@ -31,7 +31,7 @@ from headwater.backends.duckdb.segments import (
     write_parquet,
 )
 from headwater.backends.duckdb.series_rows import write_series
-from headwater.backends.segment_files import damage_in, damaged_error
+from headwater.backends.segment_files import damaged_error
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.duckdb_session import Session, headline, scalar, session
 from headwater.core.interruptible import in_thread
@@ -138,14 +138,14 @@ _NEW_ROWS = f"SELECT * FROM headwater.history WHERE seq > {{after}} ORDER BY {HI
 # The position of an event is its sequence number, which also gives the order.
 _EVENTS = """
 CREATE TABLE chosen AS
-SELECT bucket, seq AS n, CAST(seq AS VARCHAR) AS position, event_id, event_type, entity_id,
+SELECT bucket, seq AS n, {position} AS position, event_id, event_type, entity_id,
        epoch_us("timestamp") AS "timestamp", epoch_us(received_at) AS received_at, payload
 FROM headwater.events
 WHERE event_type IN ({types}) AND seq <= list_extract({upto}, "partition" + 1)
   AND epoch_us("timestamp") >= {since}
 """
 _EVENTS_OF = """
-SELECT entity_id, CAST(seq AS VARCHAR), event_type, payload, epoch_us("timestamp"), event_id,
+SELECT entity_id, {position}, event_type, payload, epoch_us("timestamp"), event_id,
        epoch_us(received_at), first
 FROM headwater.events JOIN ids USING (entity_id)
 LEFT JOIN (
@@ -158,6 +158,14 @@ ORDER BY seq
 """
 _FILE = "SELECT * FROM chosen WHERE bucket BETWEEN {first} AND {last} ORDER BY bucket, n"
 _ALWAYS = -(2**63)
+
+
+class EventPositions(NamedTuple):
+    """The positions of the event log as numbers: the order of a partition's events."""
+
+    number: Callable[[str], int] = int
+    text: str = "CAST(seq AS VARCHAR)"
+    """The position of a number; an expression over ``seq``."""
 
 
 class _PointRow(msgspec.Struct, frozen=True):
@@ -177,13 +185,20 @@ class DuckdbOfflineStore:
         clock: Clock,
         settings: OfflineSettings,
         runner: Runner,
+        *,
+        files: SegmentFolder | None = None,
+        positions: EventPositions = EventPositions(),  # noqa: B008 - it cannot change
     ) -> None:
+        """Read the segments in a folder, unless ``files`` are elsewhere."""
         self._tail = tail
         self._clock = clock
         self._runner = runner
-        self._folder = folder
+        self._positions = positions
         self._scratch = scratch
-        self._files = SegmentFolder(folder, lambda new: tail.announce(new, clock.now()))
+        if files is None:
+            files = SegmentFolder(folder, lambda new: tail.announce(new, clock.now()))
+        self._files = files
+        self._folder = files.location
         self._writer = SegmentWriter(tail, self._files, scratch, clock, settings)
 
     async def append(self, changes: Sequence[Change]) -> int:
@@ -286,7 +301,12 @@ class DuckdbOfflineStore:
         def export(duck: Session) -> list[Path]:
             snapshot = self._tail.snapshot(duck.folder, ["events"])["events"]
             open_log(duck, EVENTS, snapshot, self._files, is_whole=True)
-            return export_events(duck, folder, event_types, upto, since=since, files=files)
+            numbers = {number: self._positions.number(last or "0") for number, last in upto.items()}
+            return export_events(
+                *(duck, folder, event_types, numbers, self._positions.text),
+                since=since,
+                files=files,
+            )
 
         return await self._run_read(export)
 
@@ -307,7 +327,9 @@ class DuckdbOfflineStore:
             )
             duck.load_rows("ids", [{"entity_id": each} for each in set(entity_ids)], _ID_COLUMN)
             types, features = texts(sorted(event_types)), texts(sorted(series))
-            sql = _EVENTS_OF.format(types=types or "NULL", series=features or "NULL")
+            sql = _EVENTS_OF.format(
+                types=types or "NULL", series=features or "NULL", position=self._positions.text
+            )
             return duck.run(sql).fetchall()
 
         found: dict[str, list[PastEvent]] = {entity_id: [] for entity_id in entity_ids}
@@ -352,7 +374,13 @@ class DuckdbOfflineStore:
     def _source(self, series: Sequence[str], folder: Path) -> FrameSource:
         snapshot = self._tail.snapshot(folder, ["history"], features=series)["history"]
         self._files.files(snapshot.segments)
-        return FrameSource(self._folder, snapshot.segments, snapshot.tail, snapshot.longest)
+        return FrameSource(
+            self._folder,
+            snapshot.segments,
+            snapshot.tail,
+            snapshot.longest,
+            self._files.storage,
+        )
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
         return await self._run_read(lambda duck: self._with_relation(duck, sql, sources, fetch))
@@ -385,7 +413,7 @@ class DuckdbOfflineStore:
         except duckdb.Error as error:
             # A file of the store failed, not one that only the query names. DuckDB has no class for
             # some errors of damaged files.
-            own = (str(self._folder), str(self._scratch))
+            own = (self._folder, str(self._scratch))
             if type(error) is duckdb.Error or any(folder in str(error) for folder in own):
                 raise
             problem = without_secrets(headline(error), sources.values())
@@ -397,15 +425,15 @@ class DuckdbOfflineStore:
             with session(self._scratch) as duck:
                 try:
                     return work(duck)
-                except (duckdb.OperationalError, InvalidInputError):
-                    gone = [file.name for file in duck.segments if not file.exists()]
+                except (duckdb.OperationalError, InvalidInputError) as error:
+                    gone = self._files.gone(duck.segments, error)
                     if not gone:
                         raise
         raise self._missing(gone)
 
     def _missing(self, names: Sequence[str]) -> HomeError:
         return HomeError(
-            str(self._folder), f"has no file {', '.join(names)}", "restore the file from a backup"
+            self._folder, f"has no file {', '.join(names)}", "restore the file from a backup"
         )
 
     async def _run(self, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
@@ -423,20 +451,20 @@ class DuckdbOfflineStore:
             yield
         except duckdb.Error as error:
             if damage := await asyncio.to_thread(self._damage):
-                raise damaged_error(self._folder, damage) from error
+                raise damaged_error(Path(self._folder), damage) from error
             raise BackendError(
                 f"the history in {self._folder} failed: {headline(error)}"
             ) from error
         except OSError as error:
             raise HomeError(
-                str(self._folder),
+                self._folder,
                 f"failed: {error.strerror}",
                 "check its free space and permissions; acknowledged writes are safe",
             ) from error
 
     def _damage(self) -> list[str]:
         live = [segment for segment in self._tail.manifest() if segment.retired_at is None]
-        return damage_in(self._folder, live, is_whole=True)
+        return self._files.damage(live)
 
 
 def _moment(moment: datetime | None, otherwise: str) -> str:
@@ -516,17 +544,19 @@ def export_events(
     duck: Session,
     folder: Path,
     event_types: Collection[str],
-    upto: Mapping[int, str],
+    upto: Mapping[int, int],
+    position: str,
     *,
     since: datetime | None,
     files: int,
 ) -> list[Path]:
-    """Write the rows of ``headwater.events`` up to a position of each partition."""
-    last = [int(upto.get(partition) or 0) for partition in range(max(upto, default=0) + 1)]
+    """Write the rows of ``headwater.events`` up to a number of each partition."""
+    last = [upto.get(partition, 0) for partition in range(max(upto, default=0) + 1)]
     duck.run(
         _EVENTS.format(
             types=texts(sorted(event_types)) or "NULL",
             upto=last,
+            position=position,
             since=_ALWAYS if since is None else to_micros(since),
         )
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -18,8 +18,9 @@ from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
+from headwater.core.file_locks import locked
 from headwater.core.partitioning import bucket_of, partition_of
-from headwater.errors import InvalidInputError
+from headwater.errors import HomeError, InvalidInputError
 from headwater.model.catalog import CatalogState
 from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
 from headwater.model.values import INTERNAL, ServiceEvent
@@ -29,8 +30,10 @@ from headwater.ports import (
     FileChecksum,
     Ledger,
     LogKind,
+    Mark,
     Segment,
     Snapshot,
+    TailFile,
     decode_catalog,
 )
 
@@ -44,7 +47,7 @@ SELECT CAST(json_object(
     'value', CAST(value AS TEXT), 'as_of', as_of, 'written_at', written_at, 'cause', cause
 ) AS BLOB)
 FROM history
-WHERE seq <= ?""",
+WHERE seq > ? AND seq <= ?""",
     # A redriven event is already in the log.
     "events": """
 SELECT CAST(json_object(
@@ -53,7 +56,7 @@ SELECT CAST(json_object(
     'received_at', received_at, 'payload', CAST(payload AS TEXT), 'traceparent', traceparent
 ) AS BLOB)
 FROM events
-WHERE only_feature IS NULL AND seq <= ?""",
+WHERE only_feature IS NULL AND seq > ? AND seq <= ?""",
 }
 # The last event of each partition that every consumer group has committed. Partitions are numbered
 # from 0 to :system; a group without a cursor for a partition has committed nothing of it.
@@ -129,38 +132,56 @@ class SqliteRecentHistory:
         *,
         features: Sequence[str] = (),
         entity_ids: Sequence[str] = (),
-        upto: int | None = None,
+        upto: Mark | None = None,
     ) -> dict[LogKind, Snapshot]:
-        bound = _NO_LIMIT if upto is None else upto
         with self._reading() as db:
+            if moved := [kind for kind in kinds if _trimmed(db, kind) is not None]:
+                raise HomeError(
+                    str(self._home.path),
+                    f"has its {moved[0]} in a lake",
+                    "set lake.url to that lake",
+                )
+            snapshots = {}
+            for kind in kinds:
+                rows = _export(db, folder, kind, "", upto, features, entity_ids)
+                live = [s for s in read_manifest(db) if s.kind == kind and s.retired_at is None]
+                snapshots[kind] = Snapshot(live, rows.file, rows.longest)
+            return snapshots
+
+    def export(
+        self,
+        folder: Path,
+        after: Mapping[LogKind, Mark],
+        *,
+        features: Sequence[str] = (),
+        entity_ids: Sequence[str] = (),
+        upto: Mark | None = None,
+    ) -> dict[LogKind, TailFile] | None:
+        with self._reading() as db:
+            if any((_trimmed(db, kind) or 0) > _number(mark) for kind, mark in after.items()):
+                return None
             return {
-                kind: self._export(db, folder, kind, bound, features, entity_ids) for kind in kinds
+                kind: _export(db, folder, kind, mark, upto, features, entity_ids)
+                for kind, mark in after.items()
             }
 
-    def _export(
-        self,
-        db: sqlite3.Connection,
-        folder: Path,
-        kind: LogKind,
-        bound: int,
-        features: Sequence[str],
-        entity_ids: Sequence[str],
-    ) -> Snapshot:
-        sql, arguments = _LINES[kind], [bound, *features, *entity_ids]
-        if features:
-            sql += f" AND feature IN ({_marks(features)})"
-        if entity_ids:
-            sql += f" AND entity_id IN ({_marks(entity_ids)})"
-        db.create_function("bucket", 1, bucket_of, deterministic=True)
-        file, longest = folder / f"{kind}.ndjson", 0
-        with file.open("wb") as lines:
-            for (line,) in db.execute(sql, arguments):
-                longest = max(longest, len(line))
-                lines.write(line + b"\n")
-        live = [s for s in read_manifest(db) if s.kind == kind and s.retired_at is None]
-        return Snapshot(live, file, longest)
+    def trim(self, kind: LogKind, upto: Mark) -> None:
+        with self._reading() as db:
+            trimmed = _trimmed(db, kind)
+        if trimmed is not None and trimmed >= _number(upto):
+            return
+        with self._writing() as db:
+            if (_trimmed(db, kind) or 0) > _number(upto):
+                return  # another writer has moved more since
+            db.execute(f"DELETE FROM {kind} WHERE seq <= ?", (_number(upto),))
+            db.execute("REPLACE INTO meta VALUES (?, ?)", (_TRIMMED.format(kind), _number(upto)))
 
-    def bound(self, kind: LogKind, rows: int) -> int | None:
+    @contextmanager
+    def lock(self, *, wait: bool) -> Iterator[bool]:
+        with locked(self._home.segments / "writer.lock", wait=wait) as held:
+            yield held
+
+    def bound(self, kind: LogKind, rows: int, *, after: Mark = "") -> Mark | None:
         with self._reading() as db:
             last = _NO_LIMIT
             if kind == "events":
@@ -168,10 +189,10 @@ class SqliteRecentHistory:
                 (first,) = db.execute(_FIRST_UNCOMMITTED, parameters).fetchone()
                 last = _NO_LIMIT if first is None else first - 1
             row = db.execute(
-                f"SELECT seq FROM {kind} WHERE seq <= ? ORDER BY seq LIMIT 1 OFFSET ?",
-                (last, rows - 1),
+                f"SELECT seq FROM {kind} WHERE seq > ? AND seq <= ? ORDER BY seq LIMIT 1 OFFSET ?",
+                (_number(after), last, rows - 1),
             ).fetchone()
-            return int(row[0]) if row else None
+            return str(row[0]) if row else None
 
     def events_after(
         self, position: str | None, only: EventFilter, *, since: datetime, limit: int
@@ -187,10 +208,10 @@ class SqliteRecentHistory:
         with self._writing() as db:
             _insert(db, msgspec.structs.replace(segment, retired_at=now))
 
-    def add(self, segment: Segment, *, upto: int = 0) -> None:
+    def add(self, segment: Segment, *, upto: Mark | None = None) -> None:
         with self._writing() as db:
             _insert(db, segment)
-            db.execute(f"DELETE FROM {segment.kind} WHERE seq <= ?", (upto,))
+            db.execute(f"DELETE FROM {segment.kind} WHERE seq <= ?", (_number(upto or ""),))
 
     def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
         with self._writing() as db:
@@ -295,6 +316,44 @@ class SqliteRecentHistory:
             db.execute("BEGIN IMMEDIATE")
             yield db
             db.execute("COMMIT")
+
+
+_TRIMMED = "rows of {} that are in a lake only"
+
+
+def _trimmed(db: sqlite3.Connection, kind: LogKind) -> int | None:
+    """Return up to which number rows are in a lake alone, or None if there is no lake."""
+    key = (_TRIMMED.format(kind),)
+    row = db.execute("SELECT value FROM meta WHERE key = ?", key).fetchone()
+    return None if row is None else int(row[0])
+
+
+def _number(mark: Mark) -> int:
+    return int(mark or 0)
+
+
+def _export(
+    db: sqlite3.Connection,
+    folder: Path,
+    kind: LogKind,
+    after: Mark,
+    upto: Mark | None,
+    features: Sequence[str],
+    entity_ids: Sequence[str],
+) -> TailFile:
+    bound = _NO_LIMIT if upto is None else _number(upto)
+    sql, arguments = _LINES[kind], [_number(after), bound, *features, *entity_ids]
+    if features:
+        sql += f" AND feature IN ({_marks(features)})"
+    if entity_ids:
+        sql += f" AND entity_id IN ({_marks(entity_ids)})"
+    db.create_function("bucket", 1, bucket_of, deterministic=True)
+    file, longest = folder / f"{kind}.ndjson", 0
+    with file.open("wb") as lines:
+        for (line,) in db.execute(sql, arguments):
+            longest = max(longest, len(line))
+            lines.write(line + b"\n")
+    return TailFile(file, longest)
 
 
 _SEGMENTS = """

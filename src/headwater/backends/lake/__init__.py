@@ -1,0 +1,1 @@
+"""History and events in Iceberg tables, which other engines can read without us."""

@@ -1,0 +1,168 @@
+"""Recent rows in a tail and the others in a lake, each of them exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+
+from pyiceberg.manifest import DataFile
+from pyiceberg.table import Table
+
+from headwater.backends.lake.tables import LakeState, LakeTable, expire, referenced
+from headwater.core.clock import from_micros
+from headwater.errors import BackendUnavailableError
+from headwater.model.catalog import CatalogState
+from headwater.model.events import EventPage
+from headwater.ports import (
+    EventFilter,
+    LakeTail,
+    Ledger,
+    LogKind,
+    Mark,
+    Segment,
+    Snapshot,
+)
+
+# The lake has the rows that the tail has removed, so the second attempt finds them, unless rows
+# are moved between any two reads.
+_ATTEMPTS = 100
+
+
+class LakeHistory:
+    """The tables of a lake as the manifest of segments, beside a tail.
+
+    Changes are made by one writer at a time, under the lock, from the states that the tables had
+    when it was acquired. A writer that lost the lock without noticing, such as a process that was
+    stopped, has older states, and its changes are refused.
+    """
+
+    def __init__(self, tail: LakeTail, tables: Mapping[LogKind, LakeTable]) -> None:
+        self._tail = tail
+        self.tables = tables
+        self._base: dict[LogKind, LakeState] = {}
+        self.written: dict[str, DataFile] = {}
+        """The entries of files that are written and not committed yet."""
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the lock without the tables, which may not exist yet."""
+        with self._tail.lock(wait=True):
+            yield
+
+    @contextmanager
+    def lock(self, *, wait: bool) -> Iterator[bool]:
+        with self._tail.lock(wait=wait) as held:
+            if held:
+                self.written.clear()
+                self._base = {kind: table.state() for kind, table in self.tables.items()}
+                # A writer may have died between its commit and this.
+                for kind, base in self._base.items():
+                    self._tail.trim(kind, base.mark)
+            yield held
+
+    def snapshot(
+        self,
+        folder: Path,
+        kinds: Sequence[LogKind],
+        *,
+        features: Sequence[str] = (),
+        entity_ids: Sequence[str] = (),
+        upto: Mark | None = None,
+    ) -> dict[LogKind, Snapshot]:
+        for _ in range(_ATTEMPTS):
+            # Rows that are moved are exported from the state that they are committed to.
+            states = {
+                kind: self._base[kind] if upto is not None else self.tables[kind].state()
+                for kind in kinds
+            }
+            marks = {kind: state.mark for kind, state in states.items()}
+            rows = self._tail.export(
+                folder, marks, features=features, entity_ids=entity_ids, upto=upto
+            )
+            if rows is not None:
+                return {
+                    kind: Snapshot(states[kind].segments, rows[kind].file, rows[kind].longest)
+                    for kind in kinds
+                }
+        raise BackendUnavailableError(
+            "rows are moved to the lake faster than they can be read; try again"
+        )
+
+    def bound(self, kind: LogKind, rows: int) -> Mark | None:
+        return self._tail.bound(kind, rows, after=self._base[kind].mark)
+
+    def manifest(self) -> list[Segment]:
+        return [s for kind in self.tables for s in self._base[kind].segments]
+
+    def announce(self, segment: Segment, now: datetime) -> None:
+        """Do nothing: files that no commit names are found by their names."""
+
+    def add(self, segment: Segment, *, upto: Mark | None = None) -> None:
+        added = [self.written.pop(segment.name)]
+        self._commit(segment.kind, added, (), upto)
+        if upto is not None:
+            self._tail.trim(segment.kind, upto)
+
+    def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
+        kind: LogKind = "history" if names[0] in self._base["history"].files else "events"
+        self._commit(kind, [self.written.pop(segment.name) for segment in merged], names, None)
+
+    def fence(self) -> None:
+        """Let every change be refused that was begun before this."""
+        for kind in self.tables:
+            self._commit(kind, (), (), None)
+
+    def _commit(
+        self, kind: LogKind, added: Sequence[DataFile], removed: Sequence[str], mark: Mark | None
+    ) -> None:
+        self._base[kind] = self.tables[kind].commit(
+            self._base[kind], added=added, removed=removed, mark=mark
+        )
+
+    def expired(self, before: datetime | None) -> Iterator[tuple[Table, set[str]]]:
+        """Expire the snapshots of before a moment, or all but the current; yield their files."""
+        for kind, table in self.tables.items():
+            loaded = table.load()
+            ids = [
+                snapshot.snapshot_id
+                for snapshot in loaded.metadata.snapshots
+                if before is None or from_micros(snapshot.timestamp_ms * 1_000) < before
+            ]
+            files = expire(loaded, ids)
+            if files:
+                self._base[kind] = table.state()
+            yield loaded, files
+
+    def referenced(self) -> set[str]:
+        return {file for table in self.tables.values() for file in referenced(table.load())}
+
+    def forget(self, names: Sequence[str]) -> None:
+        """Do nothing: see ``expired``."""
+
+    def events_after(
+        self, position: str | None, only: EventFilter, *, since: datetime, limit: int
+    ) -> EventPage:
+        return self._tail.events_after(position, only, since=since, limit=limit)
+
+    def catalog(self) -> CatalogState:
+        return self._tail.catalog()
+
+    def reserve(self, rows: int) -> int:
+        return self._tail.reserve(rows)
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        self._tail.remove(numbers)
+
+    def remove_events(self, before: datetime, *, dry_run: bool) -> int:
+        return self._tail.remove_events(before, dry_run=dry_run)
+
+    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
+        return self._tail.forget_events(entity_id, keep, dry_run=dry_run)
+
+    def ledger(self) -> Ledger:
+        return self._tail.ledger()
+
+    def prune(self, now: datetime) -> None:
+        self._tail.prune(now)

@@ -1,0 +1,228 @@
+"""The offline store whose segments are in a lake."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlencode, urlsplit, urlunsplit
+
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import RESTError
+from requests import RequestException
+from sqlalchemy.exc import SQLAlchemyError
+
+from headwater.backends.duckdb.store import DuckdbOfflineStore, EventPositions
+from headwater.backends.lake.files import LakeFolder
+from headwater.backends.lake.history import LakeHistory
+from headwater.backends.lake.tables import LakeConflictError, LakeTable
+from headwater.core.clock import Clock
+from headwater.core.object_storage import ObjectStorage
+from headwater.errors import BackendUnavailableError, ConfigError
+from headwater.ports import Change, LakeTail, LogKind, Pruned, Runner
+from headwater.settings.groups import LakeSettings, OfflineSettings, PostgresSettings
+
+_KINDS: Sequence[LogKind] = ("history", "events")
+_ATTEMPTS = 5
+# Snapshots are expired by the hour, so that maintenance rarely writes metadata for nothing else.
+_EXPIRY_SECONDS = 3_600.0
+
+
+class TableStatus(NamedTuple):
+    """The size of one table of a lake."""
+
+    kind: LogKind
+    files: int
+    rows: int
+    bytes: int
+    small_files: int
+    snapshots: int
+    snapshot_id: int | None
+    oldest_snapshot: datetime | None
+    upto: str
+    location: str
+
+
+class LakeOfflineStore(DuckdbOfflineStore):
+    """History and events in Iceberg tables, and the newest rows in a tail."""
+
+    def __init__(
+        self,
+        tail: LakeTail,
+        lake: LakeSettings,
+        catalog: Catalog,
+        scratch: Path,
+        clock: Clock,
+        settings: OfflineSettings,
+        runner: Runner,
+        *,
+        positions: EventPositions = EventPositions(),  # noqa: B008 - it cannot change
+    ) -> None:
+        url = lake.url.rstrip("/") if lake.is_remote else str(Path(lake.url).absolute())
+        self.tables = {kind: LakeTable(catalog, lake.namespace, kind, url) for kind in _KINDS}
+        self._history = LakeHistory(tail, self.tables)
+        self._lake_files = LakeFolder(url, self._history, storage_of(lake))
+        super().__init__(
+            self._history,
+            scratch,
+            scratch,
+            clock,
+            settings,
+            runner,
+            files=self._lake_files,
+            positions=positions,
+        )
+        self._snapshots = lake.snapshots
+        self._grace = settings.segment_grace
+        self._segment_rows = settings.segment_rows
+        self._expire_at = 0.0
+
+    def create(self) -> list[LogKind]:
+        """Create the tables that are missing; return their names."""
+        if all(table.exists() for table in self.tables.values()):
+            return []
+        with self._history.alone():
+            return [kind for kind, table in self.tables.items() if table.create()]
+
+    async def append(self, changes: Sequence[Change]) -> int:
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(LakeConflictError):
+                return await super().append(changes)
+        return await super().append(changes)
+
+    async def maintain(self) -> None:
+        with suppress(LakeConflictError):  # the other writer does the work
+            await super().maintain()
+            if time.monotonic() >= self._expire_at:
+                self._expire_at = time.monotonic() + _EXPIRY_SECONDS
+                await self._run(self.expire, self._clock.now() - self._snapshots, wait=False)
+
+    async def forget(
+        self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
+    ) -> Pruned:
+        if dry_run:
+            return await super().forget(entity, entity_id, keep=keep, dry_run=True)
+        removed = Pruned()
+        for attempt in range(_ATTEMPTS):
+            try:
+                await self._run(self._fence)
+                done = await super().forget(entity, entity_id, keep=keep)
+                removed = Pruned(removed.history + done.history, removed.events + done.events)
+                # Also the files of writers that died before their commit.
+                await self._run(self.expire, None, wait=True)
+                break
+            except LakeConflictError:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+        return removed
+
+    @asynccontextmanager
+    async def _translated(self) -> AsyncIterator[None]:
+        try:
+            async with super()._translated():
+                yield
+        except (SQLAlchemyError, RequestException, RESTError) as error:
+            problem = str(error).partition("\n")[0]
+            raise BackendUnavailableError(
+                f"the catalog of the lake failed: {problem}; check lake.catalog, or the database "
+                "of the store"
+            ) from error
+
+    def _fence(self) -> None:
+        with self._lake_files.lock(wait=True):
+            self._history.fence()
+
+    def expire(self, before: datetime | None, *, wait: bool) -> int:
+        """Remove snapshots from before a moment, or all but the current ones, and their files.
+
+        Return the number of files. With ``wait``, also while another process has the lock.
+        """
+        with self._lake_files.lock(wait=wait) as held:
+            if not held:
+                return 0
+            files = {file for _, own in self._history.expired(before) for file in own}
+            orphans = (
+                None if before is None else self._clock.now() - max(self._grace, timedelta(days=1))
+            )
+            files |= {*self._lake_files.unreferenced(self._history.referenced(), orphans)}
+            self._lake_files.delete(files)
+            return len(files)
+
+    def status(self) -> list[TableStatus]:
+        """Return the size of each table."""
+        answers = []
+        for kind, table in self.tables.items():
+            state = table.state()
+            snapshots = state.table.metadata.snapshots
+            oldest = min((snapshot.timestamp_ms for snapshot in snapshots), default=None)
+            answers.append(
+                TableStatus(
+                    kind=kind,
+                    files=len(state.files),
+                    rows=sum(segment.rows for segment in state.segments),
+                    bytes=sum(file.file_size_in_bytes for file in state.files.values()),
+                    small_files=sum(s.rows < self._segment_rows for s in state.segments),
+                    snapshots=len(snapshots),
+                    snapshot_id=state.snapshot_id,
+                    oldest_snapshot=None
+                    if oldest is None
+                    else datetime.fromtimestamp(oldest / 1_000, tz=self._clock.now().tzinfo),
+                    upto=state.mark,
+                    location=table.location,
+                )
+            )
+        return answers
+
+
+def storage_of(lake: LakeSettings) -> ObjectStorage | None:
+    """Return how the bucket of a lake is reached; None for a folder."""
+    if not lake.is_remote:
+        return None
+    return ObjectStorage(lake.endpoint, lake.region, lake.access_key, lake.secret_key)
+
+
+def open_catalog(lake: LakeSettings, home: Path, postgres: PostgresSettings | None) -> Catalog:
+    """Open the catalog that the settings name, or the one in the home or in Postgres."""
+    options = {
+        "warehouse": lake.warehouse or lake.url,
+        "s3.endpoint": lake.endpoint,
+        "s3.region": lake.region or "us-east-1",
+        "s3.access-key-id": lake.access_key,
+        "s3.secret-access-key": lake.secret_key,
+        "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO",
+    }
+    options = {name: value for name, value in options.items() if value}
+    if lake.catalog:
+        if lake.catalog_token:
+            options["token"] = lake.catalog_token
+        return RestCatalog("headwater", uri=lake.catalog, **options)
+    address = _postgres_address(postgres) if postgres else f"sqlite:///{home / 'lake.sqlite'}"
+    try:
+        return SqlCatalog("headwater", uri=address, **options)
+    except SQLAlchemyError:
+        # Another process has created its tables at the same time.
+        return SqlCatalog("headwater", uri=address, **options)
+
+
+def _postgres_address(postgres: PostgresSettings) -> str:
+    """Return the URL of our own schema for the library of the catalog."""
+    address = urlsplit(postgres.url)
+    if "," in address.netloc:
+        raise ConfigError(
+            "the catalog of the lake cannot be in a Postgres with several hosts in its URL; name "
+            "one host, or set lake.catalog to a REST catalog"
+        )
+    query = "&".join(
+        part
+        for part in (
+            address.query,
+            urlencode({"options": f"-csearch_path={postgres.schema}", "connect_timeout": "10"}),
+        )
+        if part
+    )
+    return urlunsplit(("postgresql+psycopg", address.netloc, address.path, query, ""))

@@ -1,0 +1,53 @@
+"""A forgotten entity is in no file of the lake, and retention rewrites files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from headwater.core.duckdb_session import glob_literal
+from tests.backends.duckdb.embedded import after, change, embedded
+from tests.backends.lake.lakes import SEGMENT_ROWS, lake_of
+
+CANARY = "person-4711"
+
+
+def holding(folder: Path, canary: str) -> list[str]:
+    """Return the files that have a text, in their bytes or in a column of a Parquet file."""
+    found = []
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            content = file.read_bytes()
+            if file.suffix == ".parquet":
+                rows = duckdb.sql(f"SELECT * FROM read_parquet({glob_literal(file)})").fetchall()
+                content += repr(rows).encode()
+            if canary.encode() in content:
+                found.append(file.name)
+    return found
+
+
+async def test_no_file_of_the_lake_has_a_forgotten_entity(tmp_path: Path) -> None:
+    with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
+        store = lake_of(tmp_path, parts)
+        for start in range(0, 9 * SEGMENT_ROWS, SEGMENT_ROWS):
+            numbers = range(start, start + SEGMENT_ROWS)
+            ids = [CANARY if number % 7 == 0 else f"u{number}" for number in numbers]
+            await parts.online.put(
+                [
+                    change(n, entity_id=each, as_of=after(n))
+                    for n, each in zip(numbers, ids, strict=True)
+                ]
+            )
+            await store.maintain()
+        # The file of a writer that died before its commit.
+        data = tmp_path / "lake" / "history" / "data"
+        [some, *_] = holding(tmp_path / "lake", CANARY)
+        orphan = data / "history-0000-1023-01999999-0000-7000-8000-000000000000.parquet"
+        orphan.write_bytes((data / some).read_bytes())
+        removed = await store.forget("User", CANARY)
+        assert removed.history == 13
+        assert holding(tmp_path / "lake", CANARY) == []
+        counts = "SELECT count(*), count(DISTINCT entity_id) FROM feature_history"
+        left = await store.query(counts, {})
+        assert left.rows == [(77, 77)]

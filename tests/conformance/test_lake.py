@@ -1,0 +1,61 @@
+"""A lake keeps every promise of an offline store, with either tail."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from conformance import (
+    Connect,
+    EventPagesConformance,
+    ExportsConformance,
+    FramesConformance,
+    OfflineStoreConformance,
+    RetentionConformance,
+)
+from conformance.suite import Suite
+from headwater.settings.schema import Settings
+from tests.conformance.openings import openings
+
+
+class Lake(Suite):
+    """A home whose history is in a lake on a folder."""
+
+    @pytest.fixture
+    async def connect(self, tmp_path: Path) -> AsyncIterator[Connect]:
+        settings = Settings().replace(
+            home=tmp_path / "home",
+            partitions=4,
+            offline={"segment_rows": 4},
+            lake={"url": str(tmp_path / "lake")},
+        )
+        async with openings(settings) as connect:
+            yield connect
+
+
+class TestLakeOfflineStore(Lake, OfflineStoreConformance):
+    """History and events in Iceberg tables and SQLite's tail."""
+
+    @pytest.fixture
+    def orders(self, tmp_path: Path) -> Mapping[str, str]:
+        file = tmp_path / "orders.csv"
+        file.write_text("user_id,amount\nu1,1\nu1,2\nu2,5\n")
+        return {"orders": str(file)}
+
+
+class TestLakeFrames(Lake, FramesConformance):
+    """ASOF joins over the files of the lake and the tail."""
+
+
+class TestLakeEventPages(Lake, EventPagesConformance):
+    """The event log, followed."""
+
+
+class TestLakeExports(Lake, ExportsConformance):
+    """Parquet files of history and events."""
+
+
+class TestLakeRetention(Lake, RetentionConformance):
+    """Old rows removed from the files of the lake and from the tail."""
