@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from operator import methodcaller
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
 
@@ -21,7 +20,7 @@ from headwater.core.clock import Clock
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
 from headwater.model.health import Finding, Findings, Health
-from headwater.ports import Backends, HealthCheck, LakeTail, LogKind, OfflineStore
+from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
 from headwater.settings.schema import Settings, on_servers
 
 if TYPE_CHECKING:
@@ -76,6 +75,10 @@ async def migrate(settings: Settings) -> list[int]:
 
 
 async def _servers(settings: Settings, clock: Clock) -> Backends:
+    if settings.lake.url:
+        raise ConfigError(
+            "lake.url is set, and a store on Redis and Postgres cannot have a lake yet; unset it"
+        )
     # All are loaded before the first one is opened.
     kafka_module = (
         _load("headwater.backends.kafka.environment", "Kafka") if settings.bus.url else None
@@ -226,7 +229,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
 
     def load() -> OfflineStore:
         if settings.lake.url:
-            return _lake(settings, clock, tail, sqlite.home.path, sqlite.home.scratch)
+            return _lake(settings, clock, sqlite)
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
             tail, sqlite.home.segments, sqlite.home.scratch, clock, limits, InlineRunner()
         )
@@ -254,17 +257,20 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
     )
 
 
-def _lake(
-    settings: Settings, clock: Clock, tail: LakeTail, home: Path, scratch: Path
-) -> LakeOfflineStore:
-    """Open the lake of a store, whose newest rows are in a tail."""
-    module = _load("headwater.backends.lake.store", "lake")
-    is_on_servers = on_servers(settings)
-    catalog = module.open_catalog(settings.lake, home, settings.postgres if is_on_servers else None)
+def _lake(settings: Settings, clock: Clock, sqlite: SqliteEnvironment) -> LakeOfflineStore:
+    """Open the lake of a home, and move what the home still has of it."""
+    module, home = _load("headwater.backends.lake.store", "lake"), sqlite.home
     store: LakeOfflineStore = module.LakeOfflineStore(
-        tail, settings.lake, catalog, scratch, clock, settings.offline, InlineRunner()
+        sqlite.tail,
+        settings.lake,
+        module.open_catalog(settings.lake, home.path),
+        home.scratch,
+        clock,
+        settings.offline,
+        InlineRunner(),
     )
     store.create()
+    store.adopt(sqlite.tail, home.segments)
     return store
 
 

@@ -30,7 +30,7 @@ def lake_of(folder: Path, parts: Embedded, tail: LakeTail | None = None) -> Lake
     store = LakeOfflineStore(
         tail or parts.tail,
         settings.lake,
-        open_catalog(settings.lake, parts.home.path, None),
+        open_catalog(settings.lake, parts.home.path),
         parts.home.scratch,
         SystemClock(),
         settings.offline,

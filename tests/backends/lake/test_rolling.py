@@ -11,6 +11,7 @@ import pytest
 from headwater.backends.lake.history import LakeHistory
 from headwater.backends.lake.store import LakeOfflineStore
 from headwater.backends.lake.tables import LakeConflictError
+from headwater.errors import HomeError
 from tests.backends.duckdb.embedded import after, change, embedded
 from tests.backends.lake.lakes import SEGMENT_ROWS, lake_of
 from tests.backends.lake.rolling_process import UnlockedTail
@@ -56,3 +57,18 @@ async def test_two_writers_killed_at_every_step_leave_each_row_once_at_every_mom
         assert await values(store) == [*range(written)]
         [moved, _] = await asyncio.to_thread(store.status)
         assert moved.rows > 100
+
+
+async def test_a_home_with_segments_moves_them_and_refuses_readers_without_the_lake(
+    tmp_path: Path,
+) -> None:
+    with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
+        await parts.online.put([change(n, as_of=after(n)) for n in range(2 * SEGMENT_ROWS + 3)])
+        await parts.history.maintain()
+        assert parts.live()
+        store = lake_of(tmp_path, parts)
+        store.adopt(parts.tail, parts.home.segments)
+        store.adopt(parts.tail, parts.home.segments)
+        assert await values(store) == [*range(2 * SEGMENT_ROWS + 3)]
+        with pytest.raises(HomeError, match=r"set lake\.url"):
+            await parts.history.query(_VALUES, {})

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -17,15 +16,17 @@ from pyiceberg.exceptions import RESTError
 from requests import RequestException
 from sqlalchemy.exc import SQLAlchemyError
 
+from headwater.backends.duckdb.segments import LOGS
 from headwater.backends.duckdb.store import DuckdbOfflineStore, EventPositions
 from headwater.backends.lake.files import LakeFolder
 from headwater.backends.lake.history import LakeHistory
 from headwater.backends.lake.tables import LakeConflictError, LakeTable
 from headwater.core.clock import Clock
+from headwater.core.duckdb_session import parquet, scalar, session
 from headwater.core.object_storage import ObjectStorage
-from headwater.errors import BackendUnavailableError, ConfigError
-from headwater.ports import Change, LakeTail, LogKind, Pruned, Runner
-from headwater.settings.groups import LakeSettings, OfflineSettings, PostgresSettings
+from headwater.errors import BackendUnavailableError
+from headwater.ports import Change, LakeTail, LogKind, Pruned, RecentHistory, Runner
+from headwater.settings.groups import LakeSettings, OfflineSettings
 
 _KINDS: Sequence[LogKind] = ("history", "events")
 _ATTEMPTS = 5
@@ -88,6 +89,39 @@ class LakeOfflineStore(DuckdbOfflineStore):
             return []
         with self._history.alone():
             return [kind for kind, table in self.tables.items() if table.create()]
+
+    def adopt(self, former: RecentHistory, folder: Path) -> None:
+        """Move the segments of a home into the lake.
+
+        The lock has noted that there is a lake, so no reader looks for them in the home alone. What
+        an earlier attempt has committed is found by its first row.
+        """
+        if not former.manifest():
+            return
+        with self._lake_files.lock(wait=True), session(self._scratch) as duck:
+            self._lake_files.prepare(duck)
+            for segment in former.manifest():
+                if segment.retired_at is not None:
+                    continue
+                log, present = (
+                    LOGS[segment.kind],
+                    self._lake_files.files(
+                        other for other in self._history.manifest() if other.kind == segment.kind
+                    ),
+                )
+                # Segments of earlier versions lack columns, which no row of this table has.
+                duck.run("DROP TABLE IF EXISTS none")
+                duck.load("none", None, log.columns)
+                file = parquet([folder / segment.name], by_name=True)
+                rows = f"SELECT * FROM ({log.typed}none UNION ALL BY NAME {file})"
+                first = f"SELECT min(seq) FROM ({rows})"
+                is_there = present and scalar(
+                    duck.run(f"SELECT count(*) FROM ({parquet(present)}) WHERE seq = ({first})")
+                )
+                if not is_there:
+                    written = self._lake_files.write(duck, log, rows, segment.buckets)
+                    self._history.add(written)
+                former.replace([segment.name], [], self._clock.now())
 
     async def append(self, changes: Sequence[Change]) -> int:
         for _ in range(_ATTEMPTS - 1):
@@ -186,8 +220,8 @@ def storage_of(lake: LakeSettings) -> ObjectStorage | None:
     return ObjectStorage(lake.endpoint, lake.region, lake.access_key, lake.secret_key)
 
 
-def open_catalog(lake: LakeSettings, home: Path, postgres: PostgresSettings | None) -> Catalog:
-    """Open the catalog that the settings name, or the one in the home or in Postgres."""
+def open_catalog(lake: LakeSettings, home: Path) -> Catalog:
+    """Open the catalog that the settings name, or the one in the home."""
     options = {
         "warehouse": lake.warehouse or lake.url,
         "s3.endpoint": lake.endpoint,
@@ -201,28 +235,9 @@ def open_catalog(lake: LakeSettings, home: Path, postgres: PostgresSettings | No
         if lake.catalog_token:
             options["token"] = lake.catalog_token
         return RestCatalog("headwater", uri=lake.catalog, **options)
-    address = _postgres_address(postgres) if postgres else f"sqlite:///{home / 'lake.sqlite'}"
+    address = f"sqlite:///{home / 'lake.sqlite'}"
     try:
         return SqlCatalog("headwater", uri=address, **options)
     except SQLAlchemyError:
         # Another process has created its tables at the same time.
         return SqlCatalog("headwater", uri=address, **options)
-
-
-def _postgres_address(postgres: PostgresSettings) -> str:
-    """Return the URL of our own schema for the library of the catalog."""
-    address = urlsplit(postgres.url)
-    if "," in address.netloc:
-        raise ConfigError(
-            "the catalog of the lake cannot be in a Postgres with several hosts in its URL; name "
-            "one host, or set lake.catalog to a REST catalog"
-        )
-    query = "&".join(
-        part
-        for part in (
-            address.query,
-            urlencode({"options": f"-csearch_path={postgres.schema}", "connect_timeout": "10"}),
-        )
-        if part
-    )
-    return urlunsplit(("postgresql+psycopg", address.netloc, address.path, query, ""))
