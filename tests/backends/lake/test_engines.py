@@ -28,7 +28,7 @@ async def test_the_documented_query_gives_the_rows_of_our_own_reader(tmp_path: P
         await store.maintain()
         points = [Point("u1", after(second)) for second in (-1, 0, 2, 3, 40)]
         ours = await store.as_of(["clicks"], points)
-        catalog = SqlCatalog("headwater", uri=f"sqlite:///{tmp_path / 'home' / 'lake.sqlite'}")
+        catalog = SqlCatalog("headwater", uri=f"sqlite:///{tmp_path / 'home' / 'iceberg.sqlite'}")
         history = catalog.load_table(("headwater", "history")).scan().to_arrow()
         catalog.close()
         with duckdb.connect() as duck:

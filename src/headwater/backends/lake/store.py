@@ -235,7 +235,7 @@ def open_catalog(lake: LakeSettings, home: Path) -> Catalog:
         if lake.catalog_token:
             options["token"] = lake.catalog_token
         return RestCatalog("headwater", uri=lake.catalog, **options)
-    address = f"sqlite:///{home / 'lake.sqlite'}"
+    address = f"sqlite:///{home / 'iceberg.sqlite'}"
     try:
         return SqlCatalog("headwater", uri=address, **options)
     except SQLAlchemyError:
