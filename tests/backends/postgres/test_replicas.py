@@ -12,16 +12,19 @@ import duckdb
 import pytest
 from prometheus_client import REGISTRY
 
+from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.postgres import replicas
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.inspection import inspect
 from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock, to_micros
 from headwater.errors import ConfigError, InvalidInputError
+from headwater.model.values import new_id
 from headwater.ports import FrameColumn, FrameQuery, SeriesQuery
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox
 from tests.backends.postgres.story import START, Open, change, rows, until, values
+from tests.conftest import on_servers
 from tests.servers import Machine, replica_of, restartable_postgres
 
 ON_REPLICA = "SELECT pg_is_in_recovery()"
@@ -177,6 +180,38 @@ async def test_without_its_replica_a_store_reads_from_the_primary(
     finally:
         pair.replica.start()
     await until(lambda: is_on_replica(past))
+
+
+async def test_a_training_set_has_what_was_published_and_not_what_was_forgotten(
+    pair: Pair, redis_url: str
+) -> None:
+    schema = f"test_{new_id()[-12:]}"
+    settings = on_servers(redis_url, pair.url, schema).replace(
+        postgres={"replica_url": pair.replica_url, "replica_timeout": 60}
+    )
+    store = FeatureStore(settings=settings)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="clicked")
+    def clicks(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["clicks"])
+
+    async with store:
+        for number in range(3):
+            await store.publish("clicked", f"u{number}", {"clicks": number})
+        await store.drain()
+        spine = [{"user_id": f"u{number}", "timestamp": SystemClock().now()} for number in range(3)]
+        before, primary = read_by("replica"), read_by("primary")
+        rows_read = await store.get_historical_features(spine, ["clicks"])
+        assert [row["clicks"] for row in rows_read] == [0, 1, 2]
+        await store.admin.forget("User", "u1", reason="asked")
+        rows_read = await store.get_historical_features(spine, ["clicks"])
+        assert [row["clicks"] for row in rows_read] == [0, None, 2]
+        assert read_by("replica") > before
+        assert read_by("primary") == primary
 
 
 async def test_of_several_replicas_one_that_can_be_used_is_read(pair: Pair, opening: Open) -> None:
