@@ -10,14 +10,14 @@ from pathlib import Path
 from bench import features
 from bench.case import Effort
 from bench.floors import ENTITIES, Measuring, Rate
+from headwater.backends.runners.processes import ProcessRunner
 from headwater.core.duckdb_session import session
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
 from headwater.history.backfill.replay import replay
 from headwater.history.backfill.task import ReplayJob
-from headwater.history.runners import ProcessRunner
 from headwater.model.values import new_id
-from headwater.store.loader import FeaturesFile
+from headwater.store.task_store import FeaturesFile
 
 FILES = 8
 START = 1_700_000_000_000_000

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -35,7 +35,10 @@ class EvaluationFailedError(Exception):
 class InThread:
     """Runs tasks one after the other in a thread, which is sooner than processes start."""
 
-    async def map(self, tasks: Iterable[Task[T]]) -> AsyncIterator[T]:
+    async def slots(self) -> int:
+        return 1
+
+    async def map(self, tasks: Iterable[Task[T]]) -> AsyncGenerator[T, None]:
         for task in tasks:
             yield await asyncio.to_thread(task.run)
 

@@ -1,4 +1,4 @@
-"""Runners: tasks in this process and in others, errors, and processes that die."""
+"""Runners: tasks in this process and in local ones, and processes that end with their parent."""
 
 from __future__ import annotations
 
@@ -6,23 +6,27 @@ import asyncio
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headwater.backends.inline_runner import InlineRunner
-from headwater.errors import DurationError, TaskFailedError
-from headwater.history.runners import ProcessRunner
-from headwater.ports.runner import Runner, Task
+from conformance.runner_tasks import DieUntil, Double, Doubled, Fail
+from conformance.runners import RunnerSuite, results
+from headwater.backends.runners.choice import runner_of
+from headwater.backends.runners.inline import InlineRunner
+from headwater.backends.runners.processes import ProcessRunner
+from headwater.errors import DurationError, MissingExtraError, TaskFailedError
+from headwater.settings.schema import Settings
 from tests.child_processes import is_running
 from tests.engine.support import until
-from tests.history.tasks import DieUntil, Double, Fail, Hang
 
 _PARENT = """
 import asyncio, sys
 from pathlib import Path
-from headwater.history.runners import ProcessRunner
-from tests.history.tasks import Hang
+from headwater.backends.runners.processes import ProcessRunner
+from conformance.runner_tasks import Hang
 
+print("the parent prints")
 async def run():
     async for _ in ProcessRunner(1).map([Hang(Path(sys.argv[1]))]):
         pass
@@ -31,54 +35,41 @@ asyncio.run(run())
 """
 
 
-async def results(runner: Runner, *tasks: Task[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [result async for result in runner.map(tasks)]
+class TestProcesses(RunnerSuite):
+    @pytest.fixture
+    def chosen(self) -> dict[str, Any]:
+        return {"kind": "processes", "processes": 2}
 
 
-async def test_tasks_run_here_or_in_other_processes() -> None:
-    tasks = [Double(number) for number in range(5)]
-    here = await results(InlineRunner(), *tasks)
-    assert here == [(2 * number, os.getpid()) for number in range(5)]
-    there = await results(ProcessRunner(2), *tasks)
-    assert sorted(number for number, _ in there) == [0, 2, 4, 6, 8]
-    processes = {process for _, process in there}
-    assert os.getpid() not in processes
-    assert len(processes) <= 2
-    assert not any(map(is_running, processes))
-    assert await results(ProcessRunner(2)) == []
-
-
-async def test_an_error_of_a_task_is_raised_with_its_text() -> None:
+async def test_tasks_run_in_this_process_one_after_the_other() -> None:
+    done: list[Doubled] = await results(InlineRunner(), *map(Double, range(5)))
+    assert done == [(2 * number, os.getpid()) for number in range(5)]
     with pytest.raises(DurationError, match="3 parsecs"):
         await results(InlineRunner(), Fail("3 parsecs"))
-    with pytest.raises(TaskFailedError, match=r"^'3 parsecs' is not a duration") as raised:
-        await results(ProcessRunner(1), Double(1), Fail("3 parsecs"))
-    assert "in run" in raised.value.trace
-    with pytest.raises(TaskFailedError, match=r"^ValueError: unexpected$"):
-        await results(ProcessRunner(1), Fail(""))
 
 
-async def test_a_task_whose_process_dies_is_started_again_a_few_times(tmp_path: Path) -> None:
-    (result,) = await results(ProcessRunner(1), DieUntil(tmp_path, 2))
-    assert result[0] == 2
-    with pytest.raises(TaskFailedError, match=r"DieUntil.* ended 3 times, .* SIGKILL"):
+async def test_processes_are_used_again_and_end_with_the_iteration() -> None:
+    done = await results(ProcessRunner(2), *map(Double, range(9)))
+    processes = {process for _, process in done}
+    assert len(processes) <= 2
+    assert not any(map(is_running, processes))
+
+
+async def test_the_error_of_a_task_whose_processes_died_names_the_signal(tmp_path: Path) -> None:
+    with pytest.raises(TaskFailedError, match=r"DieUntil.* with SIGKILL; .* memory"):
         await results(ProcessRunner(1), DieUntil(tmp_path, 99))
-
-
-async def test_processes_end_with_the_iteration(tmp_path: Path) -> None:
-    file = tmp_path / "process"
-    running = asyncio.create_task(results(ProcessRunner(1), Hang(file)))
-    await until(lambda: file.exists() and file.read_text() != "")
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    assert not is_running(int(file.read_text()))
 
 
 async def test_processes_end_when_their_parent_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "process"
     parent = await asyncio.create_subprocess_exec(sys.executable, "-c", _PARENT, file)
-    await until(lambda: file.exists() and file.read_text() != "")
+    await until(file.exists)
     parent.kill()
     await parent.wait()
     await until(lambda: not is_running(int(file.read_text())))
+
+
+async def test_a_cluster_without_its_extra_says_which_to_install() -> None:
+    runner = runner_of(Settings().replace(runner={"kind": "ray"}).runner)
+    with pytest.raises(MissingExtraError, match=r"runner.kind = 'ray'.*headwater\[ray\]"):
+        await runner.slots()

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
 import msgspec
 
 from headwater.backends.copied import CopiedCatalog, CopiedErasures
-from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.memory import MemoryCache
+from headwater.backends.runners.choice import runner_of
 from headwater.core.clock import Clock
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
@@ -226,12 +226,13 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
     module = _load("headwater.backends.sqlite.environment")
     sqlite: SqliteEnvironment = module.SqliteEnvironment(settings, clock)
     tail, limits = sqlite.tail, settings.offline
+    runner = runner_of(settings.runner, of_frames=True)
 
     def load() -> OfflineStore:
         if settings.lake.url:
             return _lake(settings, clock, sqlite)
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
-            tail, sqlite.home.segments, sqlite.home.scratch, clock, limits, InlineRunner()
+            tail, sqlite.home.segments, sqlite.home.scratch, clock, limits, runner
         )
         return store
 
@@ -267,7 +268,7 @@ def _lake(settings: Settings, clock: Clock, sqlite: SqliteEnvironment) -> LakeOf
         home.scratch,
         clock,
         settings.offline,
-        InlineRunner(),
+        runner_of(settings.runner, of_frames=True),
     )
     store.create()
     store.adopt(sqlite.tail, home.segments)

@@ -1,6 +1,5 @@
 """`headwater eval run`: assemble the contexts of a cohort again with the present code."""
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
+from headwater.backends.runners.processes import ProcessRunner
 from headwater.cli.commands import CommandCall, features_file
 from headwater.cli.commands import run as run_store
 from headwater.cli.eval_answers import answer_options
@@ -16,7 +16,6 @@ from headwater.cli.eval_show import ReportFiles, folder_of, print_report, write_
 from headwater.cli.output import ProgressLines, bar, note, span_text
 from headwater.contexts.evaluation.results import find_run
 from headwater.errors import InvalidInputError
-from headwater.history.runners import ProcessRunner
 from headwater.model.evaluations import EvaluationProgress, OnEvaluated
 from headwater.store.evaluation_run import RunOptions
 
@@ -52,7 +51,7 @@ def run(
         max_tokens: Budget of the contexts, in place of the declared one.
         model: Model of the contexts, in place of the declared one.
         index NAME@GENERATION: Generation of an index to search, in place of the recorded version.
-        processes: Processes that evaluate. Default: one for each core.
+        processes: Local processes that evaluate, in place of those of the setting runner.
         again: Run again what is done.
         baseline FILE: Changes that gates accept, as --write-baseline wrote them.
         write_baseline FILE: Write a baseline that accepts all changes of this run.
@@ -72,7 +71,7 @@ def run(
     answers = answer_options(
         answer, score, concurrency=concurrency, recorded_answers=recorded_answers
     )
-    runner = ProcessRunner(processes or os.cpu_count() or 1)
+    runner = ProcessRunner(processes) if processes else None
     file = str(features_file(call.file))
     store = call.local
     with _shown_progress() as progress:

@@ -1,7 +1,6 @@
 """`headwater history` and `headwater backfill`: read, import, export and recompute past values."""
 
 import asyncio
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +10,8 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 from typer.core import TyperGroup
 
+from headwater.backends.runners.choice import runner_of
+from headwater.backends.runners.processes import ProcessRunner
 from headwater.cli.commands import (
     DECLARED,
     STORE,
@@ -38,12 +39,11 @@ from headwater.cli.output import (
 from headwater.core.logging import log
 from headwater.errors import InvalidInputError
 from headwater.history.backfill.steps import KEPT_FRESH
-from headwater.history.runners import ProcessRunner
 from headwater.model.backfills import BackfillProgress, BackfillReport, OnProgress, Phase
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.history import ImportReport
 from headwater.store.feature_store import FeatureStore
-from headwater.store.loader import FeaturesFile
+from headwater.store.task_store import FeaturesFile
 
 
 def _by_default(command: str) -> type[TyperGroup]:
@@ -280,18 +280,16 @@ def run(
         since TIME: Keep the values from before this time, and replay the events after it.
         until TIME: Make no new version: add values of before this time to history, for each entity
             before its first value.
-        processes: Processes that replay events. Default: one for each core.
+        processes: Local processes that replay events, in place of those of the setting runner.
         switch: Serve the new version when it is ready.
     """
     store = call.store
     options: dict[str, Any] = {"switch": switch}
     if isinstance(store, FeatureStore):
-        # In several processes of this machine.
-        count = processes or os.cpu_count() or 1
+        settings = store.settings
         options |= {
-            "source": FeaturesFile(str(features_file(call.file))),
-            "runner": ProcessRunner(count),
-            "files": 1 << (4 * count - 1).bit_length(),
+            "source": FeaturesFile.of(features_file(call.file), settings),
+            "runner": ProcessRunner(processes) if processes else runner_of(settings.runner),
         }
         if store.settings.log.level == "info":
             # The worker of this command would log each event between the lines of the progress.

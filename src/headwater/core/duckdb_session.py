@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
+from uuid import uuid4
 
 import duckdb
 import msgspec
@@ -100,6 +101,13 @@ class Session:
         limit += f", STRING_DICTIONARY_PAGE_SIZE_LIMIT {_LARGEST_DICTIONARY}"
         sql = f"COPY ({rows}) TO {text(file)} (FORMAT parquet, USE_TMP_FILE false{limit})"
         return int(scalar(self.run(sql)))
+
+    def write_whole(self, rows: str, file: Path) -> int:
+        """Write a file so that it is there as a whole or not at all, also if others write it."""
+        unfinished = file.with_name(f"{file.stem}-{uuid4().hex}.unfinished")
+        count = self.write(rows, unfinished)
+        unfinished.replace(file)
+        return count
 
     def _has_negative_zeros(self, rows: str) -> bool:
         columns = self.run(f"DESCRIBE SELECT * FROM ({rows})").fetchall()

@@ -69,7 +69,8 @@ class PastSources(msgspec.Struct, frozen=True):
     ``reader`` computes other values from these as it does for serving; ``queries`` runs the queries
     of SQL features, whose rows may be of the past. Only some features need these two. ``earliest``
     returns the moment up to which history was pruned. ``names`` says which series and default a
-    feature had at each moment.
+    feature had at each moment. ``folder`` is where files of the read are, if not in the temporary
+    folder of the system.
     """
 
     history: FrameReader
@@ -78,6 +79,7 @@ class PastSources(msgspec.Struct, frozen=True):
     queries: PastQueries | None = None
     earliest: Callable[[], Awaitable[datetime | None]] = _never_pruned
     names: PastNames | None = None
+    folder: str | None = None
 
 
 def needs_store(features: Sequence[FeatureDef], *, known: bool) -> bool:
@@ -93,7 +95,7 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
     order = [feature.name for feature in request.features]
     columns = result_columns(plans, order, with_as_of=request.with_as_of)
     spine = Spine([plan.entity for plan in plans], request.at, await past.earliest())
-    with TemporaryDirectory(prefix="headwater-") as name, ExitStack() as undo:
+    with TemporaryDirectory(prefix="headwater-", dir=past.folder) as name, ExitStack() as undo:
         undo.callback(frame.discard)
         folder = Path(name)
         points = [folder / f"points{number}.parquet" for number in range(len(plans))]

@@ -7,6 +7,7 @@ one entity at a time, however long its history is.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -144,11 +145,18 @@ class WindowFrames:
         query = SeriesQuery(points, reading.series, reach, reading.known, ROWS_OF_A_TASK)
         files = await self._history.write_series(query, folder)
         parts = await in_thread(_parts, reading, points, files, folder)
-        done = 0
-        async for count in self._runner.map(parts):
-            done += count
+        if len(parts) == 1:
+            # It takes less time than to begin with a runner.
+            done = await in_thread(parts[0].run)
             if progress is not None:
                 progress(done)
+            return [parts[0].answer], done
+        done = 0
+        async with aclosing(self._runner.map(parts)) as counts:
+            async for count in counts:
+                done += count
+                if progress is not None:
+                    progress(done)
         return [part.answer for part in parts], done
 
 
@@ -202,12 +210,17 @@ class WindowPart(msgspec.Struct, frozen=True):
     points: Path
     answer: Path
 
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The files that it reads."""
+        return self.rows, self.points
+
     def run(self) -> int:
         """Write the answer in the order of ``row``; return the number of points."""
         with session(self.answer.parent) as duck:
             if not self._has_sums(duck):
                 self.fold(duck)
-            return duck.write(self._selected(), self.answer)
+            return duck.write_whole(self._selected(), self.answer)
 
     def _has_sums(self, duck: Session) -> bool:
         """Create the table ``answers`` by SQL, if that is exact."""
@@ -220,7 +233,7 @@ class WindowPart(msgspec.Struct, frozen=True):
 
     def fold(self, duck: Session) -> None:
         """Create the table ``answers`` by the kernel."""
-        lines = self.answer.with_suffix(".ndjson")
+        lines = duck.folder / "answers.ndjson"
         longest = self._write_lines(duck, lines)
         columns = {"row": "BIGINT", "at": "BIGINT"}
         for number, column in enumerate(self.reading.columns):

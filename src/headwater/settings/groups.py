@@ -26,6 +26,7 @@ from headwater.settings.kinds import (
     Limit,
     Models,
     OpenAIKey,
+    Options,
     Origins,
     Port,
     Seconds,
@@ -226,6 +227,46 @@ class BackfillSettings(SettingsGroup, frozen=True):
     folder: Annotated[
         str, "folder for the events and results of backfills; empty: `backfills` in the home"
     ] = ""
+
+
+class RunnerSettings(SettingsGroup, frozen=True):
+    """Settings of tasks: where training sets, backfills, windows and evaluations are computed."""
+
+    kind: Annotated[
+        Literal["auto", "processes", "ray", "spark"],
+        "where tasks run: in local processes, on Ray or on Spark; auto means local processes, and "
+        "training sets in the process that reads them",
+    ] = "auto"
+    address: Annotated[
+        str,
+        "cluster: ray://host:10001, auto, spark://host:7077, local[2]; empty: the one that this "
+        "process is connected to, or a new one on this machine",
+    ] = ""
+    processes: Annotated[
+        Limit, "local processes, also of a cluster that is started here; 0 for one per core"
+    ] = 0
+    folder: Annotated[
+        str,
+        "folder for the files of training sets, on a file system that all nodes share; empty: the "
+        "temporary folder of the system",
+    ] = ""
+    options: Annotated[
+        Options,
+        "options of Ray's tasks, such as memory or runtime_env, or properties of Spark; in the "
+        "variable as JSON",
+    ] = field(default_factory=dict)
+
+
+class LineageSettings(SettingsGroup, frozen=True):
+    """Settings of OpenLineage events about exports, training sets and backfills."""
+
+    openlineage_url: Annotated[
+        Url,
+        "receiver of events, such as http://marquez:5000/api/v1/lineage, or a file that they are "
+        "appended to; empty for no events",
+    ] = ""
+    api_key: Annotated[Secret, "API key that they are sent with"] = ""
+    namespace: Annotated[Text, "namespace of the jobs and tables of this store"] = "headwater"
 
 
 class RedisSettings(SettingsGroup, frozen=True):

@@ -175,6 +175,7 @@ Models = Annotated[
     Meta(extra={"check": _check_models, "variable": "HEADWATER_TOKENS_MODELS"}),
 ]
 Prices = Annotated[dict[str, Price], Meta(extra={"check": _check_prices})]
+Options = Annotated[dict[str, str], Meta(extra={"variable": "HEADWATER_RUNNER_OPTIONS"})]
 Gates = Annotated[dict[str, Gate], Meta(extra={"check": check_gates})]
 
 

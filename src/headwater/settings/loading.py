@@ -65,6 +65,11 @@ def environment_without_settings() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
 
 
+def set_default_variable(name: str, value: str) -> None:
+    """Set a variable that a library reads by itself, unless the user has set it."""
+    os.environ.setdefault(name, value)
+
+
 def describe(loaded: LoadedSettings) -> Iterator[SettingInfo]:
     """Yield every setting with value, origin and description; secrets are masked."""
     for setting in SETTINGS.values():

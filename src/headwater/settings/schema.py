@@ -24,6 +24,7 @@ from headwater.settings.groups import (
     IndexSettings,
     IngestSettings,
     LakeSettings,
+    LineageSettings,
     LogSettings,
     McpSettings,
     OfflineSettings,
@@ -32,6 +33,7 @@ from headwater.settings.groups import (
     RecordSettings,
     RedisSettings,
     RetentionSettings,
+    RunnerSettings,
     TelemetrySettings,
     TokenSettings,
     VectorSettings,
@@ -86,6 +88,8 @@ class Settings(SettingsGroup, frozen=True):
     lake: LakeSettings = LakeSettings()
     retention: RetentionSettings = RetentionSettings()
     backfill: BackfillSettings = BackfillSettings()
+    runner: RunnerSettings = RunnerSettings()
+    lineage: LineageSettings = LineageSettings()
     eval: EvalSettings = EvalSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

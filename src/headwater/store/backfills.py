@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.choice import runner_of
+from headwater.backends.runners.inline import InlineRunner
 from headwater.declarations.series import declared_entry
 from headwater.engine.auditing import audited
 from headwater.engine.backfill.backfills import (
@@ -30,7 +32,9 @@ from headwater.model.backfills import (
 )
 from headwater.model.catalog import CatalogState, FeatureVersion
 from headwater.ports.runner import Runner
+from headwater.store.openlineage import lineage_of
 from headwater.store.runtime import Runtime
+from headwater.store.task_store import FeaturesFile
 
 
 class Backfills:
@@ -48,11 +52,15 @@ class Backfills:
         switch: bool,
         source: StoreSource | None,
         runner: Runner | None,
-        files: int,
+        files: int | None,
         progress: OnProgress | None,
     ) -> BackfillReport:
         """Run a backfill, or continue it, until its version can be switched to."""
         _check_span(since, until, switch=switch)
+        if runner is None and self._runtime.settings.runner.kind != "auto":
+            runner = runner_of(self._runtime.settings.runner)
+            source = source or await asyncio.to_thread(self._source)
+        runner = runner or InlineRunner()
         engine = await self._runtime.open()
         await engine.catalog.follow()
         definition = self._runtime.registry.feature(feature)
@@ -61,16 +69,22 @@ class Backfills:
             engine,
             definition,
             source or OpenStore(self._runtime),
-            runner or InlineRunner(),
-            files,
+            runner,
+            files or _file_count(await runner.slots()),
             progress or (lambda _: None),
         )
-        number = None
-        async with audited(engine, "backfills.run", definition.name, since=since, until=until):
+        number, series = None, definition.series
+        async with (
+            audited(engine, "backfills.run", definition.name, since=since, until=until),
+            lineage_of(self._runtime, "backfill", definition.name) as told,
+        ):
+            told.reads_events(definition.triggers, engine.clock.now().isoformat())
             if until is None:
-                number = (await run.run(since)).number
+                version = await run.run(since)
+                number, series = version.number, version.series
             else:
                 await run.fill(since, until)
+            told.writes(series, run.report.values if run.report else None)
         return BackfillReport(
             feature=definition.name,
             version=number,
@@ -78,6 +92,16 @@ class Backfills:
             replayed=run.report,
             failures=run.failures,
         )
+
+    def _source(self) -> StoreSource:
+        """Return how tasks elsewhere open this store."""
+        if self._runtime.file is None:
+            raise InvalidInputError(
+                f"runner.kind is {self._runtime.settings.runner.kind!r}, and other processes "
+                "cannot load declarations that are made in this one; move them to a features file "
+                "and run `headwater backfill`, or load its store with load_store()"
+            )
+        return FeaturesFile.of(self._runtime.file, self._runtime.settings)
 
     async def status(self, feature: str) -> BackfillStatus:
         """Return how far the unfinished backfill is."""
@@ -121,6 +145,11 @@ class OpenStore:
     async def open(self) -> AsyncIterator[Engine]:
         """Yield the engine for the running event loop, which closes it."""
         yield await self._runtime.open()
+
+
+def _file_count(slots: int) -> int:
+    """Return how many files of events keep slots busy until the end, a power of two."""
+    return 1 if slots == 1 else 1 << (4 * slots - 1).bit_length()
 
 
 def _served(state: CatalogState, name: str, declared: Collection[str]) -> FeatureVersion:

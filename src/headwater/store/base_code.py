@@ -99,7 +99,7 @@ def _places(name: str) -> tuple[str, str]:
     return f"{folder}.py", f"{folder}/__init__.py"
 
 
-def _name(file: str) -> str:
+def module_name(file: str) -> str:
     """Return the name of the module in a file."""
     return file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
@@ -120,7 +120,7 @@ def load_base(base: Cohort | Path) -> FeatureStore:
                 f"cohort {base.path} has no code, because it was frozen from a store that no file "
                 "declares; pass --base PATH with the former features file"
             )
-        source = FeaturesSource(folder / features, _name(features), folder)
+        source = FeaturesSource(folder / features, module_name(features), folder)
         texts = _Texts(folder, base.header.code)
     try:
         store = _load(source, texts)
@@ -143,7 +143,7 @@ def _load(source: FeaturesSource, texts: _Texts) -> FeatureStore:
     sys.modules[prefix] = root
     finder = _Finder(prefix, texts)
     sys.meta_path.insert(0, finder)
-    name = _name(source.file.relative_to(source.root).as_posix())
+    name = module_name(source.file.relative_to(source.root).as_posix())
     try:
         with explained(source):
             module = import_module(f"{prefix}.{name}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import aclosing
 from hashlib import sha256
 from pathlib import Path
 from shutil import rmtree
@@ -24,6 +25,7 @@ from headwater.ports.runner import Runner
 from headwater.store.base_code import load_base
 from headwater.store.evaluation_task import EvaluationJob, EvaluationTask
 from headwater.store.runtime import Runtime
+from headwater.store.task_store import FeaturesFile
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,8 +78,9 @@ async def evaluate(
                 portion=size,
             )
         )
+    source = await asyncio.to_thread(FeaturesFile.of, file, runtime.settings)
     job = EvaluationJob(
-        file=file, base=base, cohort=str(cohort_file), folder=folder.path, options=chosen
+        source=source, base=base, cohort=str(cohort_file), folder=folder.path, options=chosen
     )
     portions = await asyncio.to_thread(cohort.portions, folder.run.portion)
     waiting = [
@@ -88,10 +91,11 @@ async def evaluate(
     began, before = time.monotonic(), cohort.seal.count - sum(task.size for task in waiting)
     done = before
     _show(progress, done, cohort.seal.count, None)
-    async for report in runner.map(waiting):
-        done += report.contexts
-        seconds = (time.monotonic() - began) / (done - before)
-        _show(progress, done, cohort.seal.count, seconds * (cohort.seal.count - done))
+    async with aclosing(runner.map(waiting)) as reports:
+        async for report in reports:
+            done += report.contexts
+            seconds = (time.monotonic() - began) / (done - before)
+            _show(progress, done, cohort.seal.count, seconds * (cohort.seal.count - done))
     return folder
 
 

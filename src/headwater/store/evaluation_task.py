@@ -33,7 +33,7 @@ from headwater.ports import Backends
 from headwater.records.core import Commitment, Core
 from headwater.store.base_code import load_base
 from headwater.store.feature_store import FeatureStore
-from headwater.store.loader import load_store
+from headwater.store.task_store import FeaturesFile
 
 _GROUP = 250
 """Contexts that are assembled at once: their reads of history share calls."""
@@ -43,7 +43,7 @@ _MOST_ENGINES = 12
 class EvaluationJob(msgspec.Struct, frozen=True, kw_only=True):
     """What a run evaluates; `base` is the path of the former code, or empty for the cohort's."""
 
-    file: str
+    source: FeaturesFile
     base: str
     cohort: str
     folder: Path
@@ -60,6 +60,12 @@ class EvaluationTask(msgspec.Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"portion {self.number} of the evaluation"
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The cohort, and the former code."""
+        files = (self.job.cohort, self.job.base)
+        return [Path(file).absolute() for file in files if file]
 
     def run(self) -> PortionReport:
         """Evaluate the portion, unless that is done, and return what it counts."""
@@ -87,7 +93,7 @@ class _Worker:
         self._cohort, self._variants, self._evaluator = self._runner.run(self._open())
 
     async def _open(self) -> tuple[Cohort, Variants, Evaluator]:
-        job, new = self._job, load_store(self._job.file)
+        job, new = self._job, await self._job.source.load()
         runtime = runtime_of(new)
         settings, clock = runtime.settings, runtime.clock
         choose_library(settings.context.tokenizer)

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from headwater.backends.runners.choice import runner_of
 from headwater.contexts.evaluation.answers import AnswerOptions, answer_changed
 from headwater.contexts.evaluation.freezing import Choice, Freezing
 from headwater.contexts.evaluation.gates import conclude
@@ -28,7 +29,6 @@ from headwater.errors import (
     UnknownEvaluationError,
 )
 from headwater.errors.hints import quoted
-from headwater.history.runners import ProcessRunner
 from headwater.messages.parts import TextPart
 from headwater.model.evaluations import (
     CohortHeader,
@@ -132,7 +132,7 @@ class Evaluations:
             file=file,
             base=base,
             options=options or RunOptions(),
-            runner=runner or ProcessRunner(os.cpu_count() or 1),
+            runner=runner or runner_of(self._runtime.settings.runner),
             again=again,
             progress=progress,
         )

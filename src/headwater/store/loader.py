@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,9 +21,6 @@ from headwater.errors import DeclarationError, FeaturesFileError
 from headwater.errors.hints import Location
 from headwater.features.user_calls import Raising
 from headwater.store.feature_store import FeatureStore
-
-if TYPE_CHECKING:
-    from headwater.engine.engine import Engine
 
 
 def load_store(target: str | Path) -> FeatureStore:
@@ -36,6 +32,7 @@ def load_store(target: str | Path) -> FeatureStore:
     source = locate(target)
     store = only_store(_load(source), source.file)
     graph.check(runtime_of(store).registry.features)
+    runtime_of(store).file = str(source.file)
     return store
 
 
@@ -260,15 +257,3 @@ def only_store(module: ModuleType, file: Path) -> FeatureStore:
             Location(str(file), 1),
         )
     return next(iter(stores.values()))
-
-
-class FeaturesFile(msgspec.Struct, frozen=True):
-    """A store as tasks in other processes open it: by its features file."""
-
-    file: str
-
-    @asynccontextmanager
-    async def open(self) -> AsyncIterator[Engine]:
-        """Load the features file, and open its store for the code inside."""
-        async with load_store(self.file) as store:
-            yield await runtime_of(store).open()

@@ -50,6 +50,8 @@ class Runtime:
         self.clock = real_clock(clock)
         self.scope_clock = ScopeClock(clock)
         self.registry = Registry()
+        self.file: str | None = None
+        """The features file, if the store was loaded from one."""
         self.sync_loop = SyncLoop()
         self.publisher = EventPublisher(self)
         self.binding = Binding(RecordVerbs(self), self.sync_loop)

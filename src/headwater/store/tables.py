@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.backends.duckdb.exported_history import ExportedHistory
 from headwater.backends.duckdb.history_export import HistoryExport
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.choice import runner_of
 from headwater.core.interruptible import in_thread
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.features import FeatureDef
@@ -28,6 +28,7 @@ from headwater.model.catalog import CatalogState
 from headwater.model.history import ExportReport, ImportReport
 from headwater.model.problems import OnStep
 from headwater.model.values import EVERYTHING
+from headwater.store.openlineage import lineage_of
 from headwater.store.runtime import Runtime
 from headwater.store.writing import check_stored
 
@@ -37,6 +38,8 @@ class _Past(msgspec.Struct, frozen=True):
 
     features: Sequence[FeatureDef]
     sources: PastSources
+    version: str
+    """What names the state of history that is read."""
 
 
 class Tables:
@@ -70,7 +73,8 @@ class Tables:
         else:
             is_open = is_query or needs_store(definitions, known=known)
             sources = (await _stored(runtime, features)).sources if is_open else None
-            past = await _exported(ExportedHistory(exported), definitions, runtime, sources)
+            history = ExportedHistory(exported, runner_of(runtime.settings.runner, of_frames=True))
+            past = await _exported(history, definitions, runtime, sources)
         if is_query:
             track_source(*EVERYTHING)
             engine = await runtime.open()
@@ -80,7 +84,13 @@ class Tables:
             features=past.features, at=at, known=known, with_as_of=with_as_of, progress=progress
         )
         opened = open_frame(frame, None if output is None else Path(output))
-        return await read_history(opened, request, past.sources)
+        names = [feature.name for feature in definitions]
+        async with lineage_of(runtime, "training_set", "+".join(names)) as run:
+            run.reads([feature.series for feature in past.features], past.version)
+            result = await read_history(opened, request, past.sources)
+            if isinstance(result, Path):
+                run.writes_file(result, names)
+            return result
 
     async def size(self, file: Path, most_columns: int) -> TableSize:
         """Return the size of a file before it is read; without rows if it has more columns."""
@@ -123,9 +133,14 @@ class Tables:
             catalog = engine.catalog.follow
             await catalog()
             await engine.catalog.declare()
-            return await HistoryExport(
-                engine.backends.offline, catalog, folder, engine.clock.now()
-            ).run()
+            moment = engine.clock.now()
+            async with lineage_of(self._runtime, "export", folder.name) as run:
+                stored = [f.series for f in engine.registry.features.values() if f.is_stored]
+                run.reads(stored, moment.isoformat())
+                export = HistoryExport(engine.backends.offline, catalog, folder, moment)
+                report = await export.run()
+                run.writes_file(folder, rows=report.rows)
+            return report
 
 
 def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[FeatureDef]:
@@ -156,12 +171,14 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
         _requested(engine.registry, features),
         PastSources(
             offline,
-            InlineRunner(),
+            runner_of(runtime.settings.runner),
             engine.reader,
             queries,
             earliest,
             engine.registry.past_names,
+            runtime.settings.runner.folder or None,
         ),
+        runtime.clock.now().isoformat(),
     )
 
 
@@ -184,10 +201,12 @@ async def _exported(
     if engine is not None:
         await engine.catalog.try_to_follow()
         present = engine.catalog.state
-    past = sources or PastSources(export, InlineRunner())
+    runner, folder = runtime.settings.runner, runtime.settings.runner.folder or None
+    past = sources or PastSources(export, runner_of(runner), folder=folder)
     return _Past(
         export.versions_of(features, declared, present),
         msgspec.structs.replace(
             past, history=export, earliest=earliest, names=export.names(declared, present)
         ),
+        str(export.manifest().upto),
     )

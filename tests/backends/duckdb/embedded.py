@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from headwater.backends.duckdb.store import DuckdbOfflineStore
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.inline import InlineRunner
 from headwater.backends.sqlite.erasures import SqliteErasures
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home

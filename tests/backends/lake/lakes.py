@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.lake.store import LakeOfflineStore, open_catalog
+from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import SystemClock
 from headwater.ports import LakeTail
 from headwater.settings.schema import Settings

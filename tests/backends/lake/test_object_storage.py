@@ -9,8 +9,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
-from headwater.backends.inline_runner import InlineRunner
 from headwater.backends.lake.store import LakeOfflineStore, open_catalog
+from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import SystemClock
 from headwater.ports import Point
 from headwater.settings.schema import Settings

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from headwater import FeatureStore, ServiceEvent
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import session
 from headwater.core.partitioning import bucket_of

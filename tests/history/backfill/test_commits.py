@@ -13,16 +13,17 @@ from pathlib import Path
 import pytest
 
 from headwater import FeatureStore, ServiceEvent
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.inline import InlineRunner
+from headwater.backends.runners.processes import ProcessRunner
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
 from headwater.history.backfill import event_file
 from headwater.history.backfill.replay import replay, replayed_changes
 from headwater.history.backfill.task import ReplayJob, ReplayTask, StoreSource
-from headwater.history.runners import ProcessRunner
 from headwater.model.backfills import ReplayReport
 from headwater.settings.schema import Settings
-from headwater.store.loader import FeaturesFile, load_store
+from headwater.store.loader import load_store
+from headwater.store.task_store import FeaturesFile
 from tests.history.backfill.support import OpenStore, declared, write_events
 
 _FEATURES = Path(__file__).with_name("features_that_die.py")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater import Chunk, FeatureStore, ServiceEvent, feature
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.inline import InlineRunner
 from headwater.declarations.definitions import definition_of
 from headwater.errors import BackfillRefusedError, ReplayWriteError
 from headwater.history.backfill.replay import (

@@ -13,7 +13,7 @@ import msgspec
 
 from headwater.backends.duckdb.frame_plan import FrameSource, answer_frame
 from headwater.backends.duckdb.series_rows import write_series
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import glob_literal, headline, scalar, session
 from headwater.declarations.features import FeatureDef

@@ -7,6 +7,7 @@ each task needs a bounded amount of memory; the answers are put in order afterwa
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -31,7 +32,7 @@ from headwater.core.interruptible import in_thread
 from headwater.core.object_storage import ObjectStorage
 from headwater.core.partitioning import BUCKETS, bucket_of
 from headwater.core.sql_literals import text
-from headwater.errors import HeadwaterError
+from headwater.errors import HeadwaterError, TaskFailedError
 from headwater.ports import (
     FrameColumn,
     FrameQuery,
@@ -48,6 +49,7 @@ _ATTEMPTS = 3
 MAX_POINTS = 2_000_000
 MAX_ROWS = 20_000_000
 """A frame with at most so many points, and rows in history, is one task."""
+_PARTS = 8
 _BUCKETS = """
 CREATE TABLE buckets AS
 SELECT entity_id, bucket_of(entity_id) AS bucket
@@ -163,21 +165,27 @@ class FramePlan:
         """Answer the frame with the tasks that its size needs."""
         points = await in_thread(self._count)
         rows = sum(segment.rows for segment in self._source.segments)
-        groups = group_count(points, rows)
+        # One task takes less time than to begin with a runner.
+        slots = await runner.slots() if group_count(points, rows, slots=2) > 1 else 1
+        groups = group_count(points, rows, slots)
         if groups == 1:
             part = self._part(self._query.points, None, self._answer)
             # Several threads take half as much processor time again.
             is_small = max(points, rows // max(1, len(part.columns))) <= ROW_GROUP
-            tasks = [replace(part, threads=1) if is_small else part]
-        else:
-            tasks = await in_thread(self._split, groups)
-        done = 0
-        async for count in runner.map(tasks):
-            done += count
+            done = await in_thread((replace(part, threads=1) if is_small else part).run)
             if progress is not None:
                 progress(done)
-        if groups > 1:
-            await in_thread(self._merge, [task.answer for task in tasks])
+            return
+        tasks = await in_thread(self._split, groups)
+        if slots > 1:
+            tasks = [replace(task, threads=1) for task in tasks]
+        done = 0
+        async with aclosing(runner.map(tasks)) as counts:
+            async for count in counts:
+                done += count
+                if progress is not None:
+                    progress(done)
+        await in_thread(self._merge, [task.answer for task in tasks])
 
     def _count(self) -> int:
         with session(self._folder) as duck:
@@ -234,7 +242,7 @@ async def from_source(
             rows = await in_thread(source, folder)
             try:
                 return await read(rows, folder)
-            except duckdb.OperationalError as error:
+            except (duckdb.OperationalError, TaskFailedError) as error:
                 gone = rows.gone(error)
                 if not gone:
                     raise
@@ -258,10 +266,19 @@ async def answer_frame(
     await from_source(source, scratch, lost, read)
 
 
-def group_count(points: int, rows: int) -> int:
-    """Return into how many ranges of buckets a frame is divided, a power of two."""
+def group_count(points: int, rows: int, slots: int = 1) -> int:
+    """Return into how many ranges of buckets a frame is divided, a power of two.
+
+    Of tasks that run at the same time each gets a part of what one alone may have, and there are
+    enough for all slots.
+    """
+    parts = 1 if slots == 1 else _PARTS
     groups = 1
-    while groups < BUCKETS and (points > groups * MAX_POINTS or rows > groups * MAX_ROWS):
+    while groups < BUCKETS and (
+        points * parts > groups * MAX_POINTS
+        or rows * parts > groups * MAX_ROWS
+        or 1 < groups < slots
+    ):
         groups *= 2
     return groups
 
@@ -318,6 +335,13 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
     scratch: Path
     threads: int = MAX_THREADS
 
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The files that it reads from file systems."""
+        files = [] if self.storage is not None else [Path(file) for file in self.files]
+        tail = [] if self.tail is None else [self.tail]
+        return [self.points, *files, *tail, *self.extra.values()]
+
     def run(self) -> int:
         """Write the answer in the order of ``row``; return the number of points."""
         with session(self.scratch, threads=self.threads) as duck:
@@ -327,7 +351,7 @@ class FramePart(msgspec.Struct, frozen=True, kw_only=True):
             duck.run(_POINTS.format(file=glob_literal(self.points)))
             for number, column in enumerate(self.columns):
                 self._add_column(duck, number, column)
-            return duck.write(self._assembled(), self.answer)
+            return duck.write_whole(self._assembled(), self.answer)
 
     def _add_column(self, duck: Session, number: int, column: FrameColumn) -> None:
         form = _FORMS[column.kind]

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headwater.backends.inline_runner import InlineRunner
+from headwater.backends.runners.inline import InlineRunner
 from headwater.contexts.record_builder import recorded_value
 from headwater.contexts.recorded.replay import first_needed
 from headwater.contexts.recorded.verification import load_record

@@ -93,6 +93,11 @@ class ReplayTask(msgspec.Struct, frozen=True):
         # The settings of the job have passwords, and errors name the task.
         return f"the replay of {self.file.name}"
 
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The events."""
+        return (self.file,)
+
     def run(self) -> ReplayReport:
         """Replay the events of the file, unless that is done, and return the counts."""
         _, last = self.commits().last()

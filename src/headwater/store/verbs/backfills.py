@@ -62,7 +62,7 @@ class BackfillVerbs(Verbs):
         switch: Switch = False,
         source: StoreSource | None = None,
         runner: Runner | None = None,
-        files: int = 1,
+        files: int | None = None,
         progress: OnProgress | bool | None = None,
     ) -> BackfillReport:
         """Compute a new version of a feature from stored events; continue if one is unfinished.
@@ -83,7 +83,8 @@ class BackfillVerbs(Verbs):
         ``progress`` is called with each step; with True, a bar is shown.
 
         In the process of a store, ``runner`` and ``source`` let other processes take part, each
-        with some of the ``files`` that events are exported to.
+        with some of the ``files`` that events are exported to. By default they are those of the
+        setting ``runner``.
         """
         report = await self._backfills().run(
             feature_name(feature),

@@ -1,0 +1,1 @@
+"""Runners: where tasks run, by the settings or by the arguments of a call."""
