@@ -25,7 +25,9 @@ def main() -> int:
     if given.backfill:
         return backfill(given.seed, given.backfill)
     seconds = given.seconds or given.events / _EVENTS_PER_SECOND
-    order = Order(given.seed, given.events, given.workers, seconds, given.cluster)
+    order = Order(
+        given.seed, given.events, given.workers, seconds, given.cluster, given.bus == "kafka"
+    )
     folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
     passed = False
     try:
@@ -64,6 +66,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="duration of publishing")
     parser.add_argument(
         "--cluster", action="store_true", help="run on a Redis Cluster, with failovers"
+    )
+    parser.add_argument(
+        "--bus",
+        choices=["redis", "kafka"],
+        default="redis",
+        help="keep the events in Redis, or in a topic of three brokers of Kafka that fail too",
     )
     parser.add_argument(
         "--backfill",

@@ -44,6 +44,8 @@ class Faults:
             "Redis master and replica exchanged": self._exchange_master,
             "connections cut": self._cut_connections,
             "Postgres stopped": self._stop_postgres,
+            "Kafka broker killed": self._kill_broker,
+            "Kafka broker stopped for a moment": self._freeze_broker,
         }
         self.done: Counter[str] = Counter()
         self.next_after: float = 0
@@ -101,3 +103,15 @@ class Faults:
         await asyncio.to_thread(self._servers.postgres.stop)
         await asyncio.sleep(planned.seconds)
         await asyncio.to_thread(self._servers.postgres.start)
+
+    async def _kill_broker(self, planned: Planned) -> None:
+        broker = self._servers.brokers[planned.worker % len(self._servers.brokers)]
+        await asyncio.to_thread(broker.kill)
+        await asyncio.sleep(planned.seconds)
+        await asyncio.to_thread(broker.start)
+
+    async def _freeze_broker(self, planned: Planned) -> None:
+        broker = self._servers.brokers[planned.worker % len(self._servers.brokers)]
+        broker.freeze()
+        await asyncio.sleep(planned.seconds + 2.0)
+        broker.thaw()

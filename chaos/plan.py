@@ -53,6 +53,8 @@ Fault = Literal[
     "Redis master and replica exchanged",
     "connections cut",
     "Postgres stopped",
+    "Kafka broker killed",
+    "Kafka broker stopped for a moment",
 ]
 
 _ON_BOTH: Mapping[Fault, int] = {
@@ -73,6 +75,9 @@ ON_CLUSTER: Mapping[Fault, int] = {
     "Redis master and replica exchanged": 2,
 }
 """The faults of a run on a cluster, each with its number in 20,000 events."""
+
+ON_BROKERS: Mapping[Fault, int] = {"Kafka broker killed": 3, "Kafka broker stopped for a moment": 1}
+"""The further faults of a run with events in Kafka, each with its number in 20,000 events."""
 
 
 class Step(NamedTuple):

@@ -54,6 +54,7 @@ class Order(NamedTuple):
     workers: int
     seconds: float
     cluster: bool = False
+    kafka: bool = False
 
 
 class ChaosReport(msgspec.Struct, frozen=True):
@@ -75,13 +76,15 @@ class ChaosReport(msgspec.Struct, frozen=True):
 
 async def run(order: Order, folder: Path) -> ChaosReport:
     """Run the whole plan; write the logs to the folder."""
-    async with servers(WORKER, cluster=order.cluster) as started:
+    async with servers(WORKER, cluster=order.cluster, kafka=order.kafka) as started:
         try:
             return await _run(order, started, folder)
         finally:
             for number, machine in enumerate(started.redis):
                 shutil.copy(machine.log, folder / f"redis-{number}.log")
             shutil.copy(started.postgres.log, folder / "postgres.log")
+            for number, machine in enumerate(started.brokers):
+                shutil.copy(machine.log, folder / f"kafka-{number}.log")
 
 
 @asynccontextmanager
@@ -118,9 +121,12 @@ class Attack:
 
     async def run(self, folder: Path) -> None:
         """Publish all events and inject the faults between them."""
-        seed, events, _, seconds, cluster = self._order
+        seed, events, _, seconds, cluster, kafka = self._order
         rate = rate_of(events, seconds)
-        kinds = plan.ON_CLUSTER if cluster else plan.ON_SERVER
+        kinds = {
+            **(plan.ON_CLUSTER if cluster else plan.ON_SERVER),
+            **(plan.ON_BROKERS if kafka else {}),
+        }
         faults = plan.faults(seed, events, self._targets, kinds)
         async with self._brake, asyncio.TaskGroup() as group:
             for lane, producer in enumerate(self.producers):
@@ -189,7 +195,7 @@ async def _pending(store: FeatureStore) -> int:
     """Return the number of waiting events or, without any, of partitions not yet in Postgres."""
     backends = (await runtime_of(store).open()).backends
     waiting = sum(group.waiting for group in await backends.groups.groups())
-    if waiting:
+    if waiting := waiting or await backends.bus.backlog():
         return waiting
     await backends.offline.maintain()
     present = await open_redis(store.settings, store.clock)

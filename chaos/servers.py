@@ -1,4 +1,4 @@
-"""The servers of a run: Redis, one or a cluster, and Postgres."""
+"""The servers of a run: Redis, one or a cluster, Postgres, and brokers of Kafka."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import NamedTuple
 
+from engines.brokers import kafka_brokers, url_of
 from headwater.backends.connect import migrate
 from headwater.settings.schema import Settings
 from tests.cluster import cluster_machines
@@ -22,12 +23,16 @@ class Servers(NamedTuple):
     redis: Sequence[Machine]
     postgres: Machine
     settings: Settings
+    brokers: Sequence[Machine] = ()
 
 
 @asynccontextmanager
-async def servers(worker: Mapping[str, float], *, cluster: bool = False) -> AsyncIterator[Servers]:
+async def servers(
+    worker: Mapping[str, float], *, cluster: bool = False, kafka: bool = False
+) -> AsyncIterator[Servers]:
     """Start the servers and create the tables of a store on them."""
     with ExitStack() as stack:
+        brokers = stack.enter_context(kafka_brokers()) if kafka else []
         machines = stack.enter_context(_cluster() if cluster else _single())
         postgres_url, postgres = stack.enter_context(restartable_postgres())
         settings = Settings().replace(
@@ -36,10 +41,11 @@ async def servers(worker: Mapping[str, float], *, cluster: bool = False) -> Asyn
             redis={"url": "redis://" + ",".join(f"127.0.0.1:{each.port}" for each in machines)},
             postgres={"url": postgres_url},
             worker=worker,
+            bus={"url": url_of(brokers, "chaos"), "timeout": 60} if kafka else {},
             log={"level": "warning", "format": "json"},
         )
         await migrate(settings)
-        yield Servers(machines, postgres, settings)
+        yield Servers(machines, postgres, settings, brokers)
 
 
 @contextmanager

@@ -212,6 +212,15 @@ def restartable_postgres() -> Iterator[tuple[str, Machine]]:
 
 
 @contextmanager
+def machine_in_a_folder(name: str, server: Callable[[Path], Server]) -> Iterator[Machine]:
+    """Yield a running server that keeps its data in a folder, and can be started again."""
+    with _folder(name) as folder:
+        machine = Machine(server(folder), folder)
+        with _running(machine, folder):
+            yield machine
+
+
+@contextmanager
 def replica_of(url: str) -> Iterator[tuple[str, Machine]]:
     """Yield the URL of a streaming replica of a Postgres server, and its machine."""
     with _folder("replica") as folder:

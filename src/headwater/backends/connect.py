@@ -196,7 +196,8 @@ class _ServerLifecycle:
     @asynccontextmanager
     async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
         await self._redis.create_store()
-        async with self._postgres.store_check.restoring(adopt=adopt):
+        logged = await self._kafka.stored() if adopt and self._kafka is not None else None
+        async with self._postgres.store_check.restoring(adopt=adopt, logged=logged):
             if adopt:
                 await self._catalog.restore()
             # Before the first value: those of erased entities are left out.

@@ -45,23 +45,23 @@ class FedRecord(NamedTuple):
 
 
 class FedRange(NamedTuple):
-    """The offset that is appended next (None if the feed has not begun), and the records.
+    """The offset that is appended next (None if the feed has not begun), and the records."""
+
+    offset: int | None
+    is_full: bool
+    records: Sequence[FedRecord]
+
+
+class FeedState(NamedTuple):
+    """How far the feed of a partition is; ``left_out`` counts records that were not appended.
 
     ``stored`` is the latest known offset before which all events and their effects are in history,
     and the position of the event before it.
     """
 
     offset: int | None
-    is_full: bool
-    stored: tuple[int, str] | None
-    records: Sequence[FedRecord]
-
-
-class FeedState(NamedTuple):
-    """How far the feed of a partition is; ``left_out`` counts records that were not appended."""
-
-    offset: int | None
     left_out: int
+    stored: tuple[int, str] | None
 
 
 class Feed(Protocol):

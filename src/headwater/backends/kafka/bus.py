@@ -164,7 +164,7 @@ class KafkaBus:
         states, lags = await self._feed.states(), await self._streams.lag()
         new = [partition for partition, state in enumerate(states) if state.offset is None]
         firsts = await self._consumer.beginnings(new)
-        for partition, (offset, left_out) in enumerate(states):
+        for partition, (offset, left_out, _) in enumerate(states):
             lag, first = lags[partition], firsts[partition] if offset is None else offset
             lags[partition] = replace(
                 lag,

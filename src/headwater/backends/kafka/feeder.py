@@ -75,6 +75,11 @@ class KafkaFeeder:
             states = await self._feed.states()
         return {n: state.offset for n, state in enumerate(states) if state.offset is not None}
 
+    async def stored(self) -> dict[int, tuple[int, str]]:
+        """Return the offsets before which all is in history, with the positions before them."""
+        states = await self._feed.states()
+        return {n: state.stored for n, state in enumerate(states) if state.stored is not None}
+
     async def append(self, ranges: Sequence[LogRange], subjects: Subjects) -> list[FedRange]:
         window = self._ingest.dedup_window
         return await self._feed.append(ranges, dedup_window=window, subjects=subjects)
@@ -113,7 +118,6 @@ class _Feeding:
         """The offset after the last record that was read, by partition."""
         self._not_before: dict[int, float] = {}
         """When a partition is read again that took no records."""
-        self._stored: dict[int, tuple[int, str]] = {}
         self._committed: dict[int, tuple[int, str]] = {}
         self._commit_at = time.monotonic() + _COMMIT_SECONDS
 
@@ -173,8 +177,6 @@ class _Feeding:
     async def _append(self, ranges: Sequence[LogRange]) -> None:
         answers = await self._feeder.append(ranges, self._subjects)
         for run, answer in zip(ranges, answers, strict=True):
-            if answer.stored:
-                self._stored[run.partition] = answer.stored
             if answer.offset is None or answer.offset < run.after:
                 # It has no room, or was restored from an older copy: begin there a bit later.
                 self._not_before[run.partition] = time.monotonic() + _FULL_SECONDS
@@ -208,6 +210,12 @@ class _Feeding:
         if time.monotonic() < self._commit_at:
             return
         self._commit_at = time.monotonic() + _COMMIT_SECONDS
-        if new := dict(self._stored.items() - self._committed.items()):
+        stored = await self._feeder.stored()
+        new = {
+            partition: stored[partition]
+            for partition in self._next.keys() & stored.keys()
+            if stored[partition] != self._committed.get(partition)
+        }
+        if new:
             await self._consumer.commit(new)
             self._committed |= new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -116,10 +116,15 @@ class StoreCheck:
             )
 
     @asynccontextmanager
-    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+    async def restoring(
+        self, *, adopt: bool, logged: Mapping[int, str] | None = None
+    ) -> AsyncIterator[None]:
         """Let values be restored from history; with ``adopt``, give it to the store in Redis.
 
         The store is confirmed at the end, because workers must not run on values half restored.
+        ``logged`` is for a store whose events are kept in a log elsewhere: of each partition, the
+        position after which that log repeats the events. Those that are in history with their
+        effects must be known then, and the others wait again.
         """
         await self._postgres.prepare()
         identity = await self._outbox.identity()
@@ -134,6 +139,8 @@ class StoreCheck:
         try:
             if adopt and identity.behind:
                 await self._rewind(store_id, identity.behind)
+            elif adopt and logged is not None:
+                await self._rewind_lost(store_id, logged)
             yield
         finally:
             self._is_adopting = False
@@ -144,18 +151,35 @@ class StoreCheck:
         self._matched = None
         await self.check()
 
-    async def _rewind(self, store_id: str, behind: Collection[int]) -> None:
+    async def _rewind_lost(self, store_id: str, logged: Mapping[int, str]) -> None:
+        """Do the same for a store that lost all its partitions."""
+        owner = await self._postgres.run_unprepared(
+            lambda connection: connection.fetchval(_READ_OWNER)
+        )
+        if owner is not None and owner != store_id:
+            await self._rewind(owner, frozenset(range(self._outbox.partitions)), logged)
+
+    async def _rewind(
+        self,
+        store_id: str,
+        behind: Collection[int],
+        logged: Mapping[int, str] | None = None,
+    ) -> None:
         """Let the workers of partitions that are behind continue where history ends."""
         states = await self._outbox.states()
 
         async def rewind(connection: Connection) -> None:
             taken = await _positions(connection, store_id)
-            for partition in sorted(behind & taken.keys()):
+            for partition in sorted(taken.keys() & behind):
                 last = taken[partition]
-                since = _received_at(states[partition].settled.events)
+                settled = states[partition].settled.events
+                since = _received_at(settled if logged is None else logged.get(partition, ""))
                 async with connection.transaction():
                     events = _accepted_events(connection, partition, since)
-                    rewound = await self._outbox.rewind(partition, last, events) or Rewound()
+                    found = await self._outbox.rewind(
+                        partition, last, events, lost=logged is not None
+                    )
+                    rewound = found or Rewound()
                     await connection.execute(_REMOVE_MOVED, partition, since, rewound.moved)
                 log.warning(
                     "partition continues where Postgres ends",

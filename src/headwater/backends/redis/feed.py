@@ -115,13 +115,13 @@ class RedisFeed:
     async def states(self) -> list[FeedState]:
         answers = await self._redis.calls(
             [
-                command(part.feed, "HMGET", part.feed, "offset", "left_out")
+                command(part.feed, "HMGET", part.feed, "offset", "left_out", "safe")
                 for part in self._keys.entity_parts
             ]
         )
         return [
-            FeedState(None if offset is None else int(offset), int(left_out or 0))
-            for offset, left_out in answers
+            FeedState(None if offset is None else int(offset), int(left_out or 0), _mark(safe))
+            for offset, left_out, safe in answers
         ]
 
     async def positions(
@@ -188,17 +188,14 @@ def _parse(
     records: Sequence[LogRecord],
     offset: int,
     is_full: int,
-    mark: bytes,
     answers: Sequence[bytes | int],
 ) -> FedRange:
     by_offset = {
         record.offset: _fed(answer) for record, answer in zip(records, answers, strict=True)
     }
-    at, _, position = mark.decode().partition(" ")
     return FedRange(
         None if offset < 0 else offset,
         bool(is_full),
-        (int(at), position) if at else None,
         [by_offset.get(record.offset, _ERASED) for record in appended.records],
     )
 
@@ -208,3 +205,8 @@ def _fed(answer: bytes | int) -> FedRecord:
     if isinstance(answer, int):
         return FedRecord()
     return FedRecord(answer) if answer[:1] == b"[" else FedRecord(position=answer.decode())
+
+
+def _mark(text: bytes | None) -> tuple[int, str] | None:
+    offset, _, position = (text or b"").decode().partition(" ")
+    return (int(offset), position) if offset else None

@@ -53,9 +53,16 @@ class Rewinder:
         self._dedup_window = dedup_window
 
     async def rewind(
-        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[PositionedEvent]]
+        self,
+        partition: int,
+        taken: Positions,
+        events: AsyncIterator[Sequence[PositionedEvent]],
+        *,
+        lost: bool = False,
     ) -> Rewound | None:
         keys, cursors = self._keys.parts[partition], read_cursors(taken.history)
+        if lost:
+            cursors.setdefault(self._keys.group, "0-0")
         if self._keys.group not in cursors:
             return None
         handled = position_order(cursors[self._keys.group])

@@ -9,9 +9,8 @@
 --       the one after the last of a range, then for each record of it: offset, its key among the remembered
 --       events, content ('' if it is not remembered), type, entity id, JSON, 1 if it is awaited
 -- Returns the offset after the last appended record (-1 if the feed has not begun), 1 if there is no
--- room, the last mark whose events are in Postgres with their effects, and for each record: its position
--- if it was appended and is awaited, the content with which another record has its id, or 0;
--- nothing if an entity was erased and no record was appended.
+-- room, and for each record: its position if it was appended and is awaited, the content with which
+-- another record has its id, or 0; nothing if an entity was erased and no record was appended.
 -- shared: erasures
 -- shared: clock
 -- shared: dedup
@@ -26,7 +25,7 @@ end
 local events, seen, accepted, idle, feed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
 local first, after = tonumber(ARGV[10]), tonumber(ARGV[11])
-local state = redis.call('HMGET', feed, 'offset', 'mark', 'safe')
+local state = redis.call('HMGET', feed, 'offset', 'mark')
 local offset = tonumber(state[1] or -1)
 local is_full = redis.call('XLEN', events) >= tonumber(ARGV[7])
 local settled = is_full and redis.call('HGET', KEYS[7], 'events')
@@ -90,8 +89,7 @@ if is_next then
   redis.call('HSET', feed, 'offset', ARGV[11])
   offset = after
   if last and (not state[2] or is_stored(string.match(state[2], '%S+$'))) then
-    state[3] = state[2]
-    redis.call('HSET', feed, 'mark', ARGV[11] .. ' ' .. last, 'safe', state[3] or '')
+    redis.call('HSET', feed, 'mark', ARGV[11] .. ' ' .. last, 'safe', state[2] or '')
   end
   if last and redis.call('DEL', idle) == 1 then
     redis.call('PUBLISH', ARGV[1], ARGV[2])
@@ -101,4 +99,4 @@ if is_next then
     redis.call('PUBLISH', ARGV[8], feed)
   end
 end
-return {offset, is_full and 1 or 0, state[3] or '', answers}
+return {offset, is_full and 1 or 0, answers}
