@@ -157,7 +157,7 @@ def _assemble(run: Run) -> Contexts:
 def test_the_commands_of_the_reference_run(run: Run) -> None:
     contexts = _assemble(run)
     for arguments in documented_arguments(REFERENCE):
-        if arguments[0] in RUNNING_UNTIL_CTRL_C or "--watch" in arguments:
+        if arguments[0] in RUNNING_UNTIL_CTRL_C or {"--watch", "mirror"} & set(arguments):
             continue
         words = [contexts.references.get(argument, argument) for argument in arguments]
         is_redaction = bool({"redact", "redact-outcome"}.intersection(words))

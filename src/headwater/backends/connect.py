@@ -342,6 +342,7 @@ class LazyOfflineStore:
             await (await self._loaded()).maintain()
 
 
+_KAFKA = ("event log", "headwater.backends.kafka.inspection", "kafka")
 _SERVERS = (
     ("message bus", "headwater.backends.redis.inspection", "redis"),
     ("relational store", "headwater.backends.postgres.inspection", "postgres"),
@@ -360,9 +361,8 @@ async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
         embedded = import_module("headwater.backends.sqlite.inspection")
         inspected: list[Finding] = await asyncio.to_thread(embedded.inspect, settings)
         return inspected
-    parts = await asyncio.gather(
-        *(_inspect_server(settings, clock, *server) for server in _SERVERS)
-    )
+    servers = [*_SERVERS, _KAFKA] if settings.bus.url else _SERVERS
+    parts = await asyncio.gather(*(_inspect_server(settings, clock, *server) for server in servers))
     return [finding for part in parts for finding in part]
 
 

@@ -62,6 +62,7 @@ LOCAL_ONLY = {
     "plan": "it computes with numbers that were measured before",
     "eval": "cohorts and results are files here, and it runs the functions of a features file",
     "features test": "it runs a function of a features file here",
+    "events mirror": "it copies a topic into the store of the settings here",
 }
 """The commands that never call a server, and why."""
 _EXAMPLE_TIME = "2026-01-31T12:00:00Z"

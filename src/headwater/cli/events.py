@@ -2,8 +2,8 @@
 
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -34,20 +34,22 @@ from headwater.cli.commands import (
 )
 from headwater.cli.event_loads import FileLoads, parse_rate
 from headwater.cli.output import (
+    ProgressLines,
     check_terminal,
     is_interactive,
     note,
     pluralize,
     print_facts,
 )
+from headwater.core.clock import SystemClock
 from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
 from headwater.errors import EventError
 from headwater.model.dead_letters import MOST_LETTERS, DeadLetter
-from headwater.model.events import AcceptedEvent, LoggedEvent
+from headwater.model.events import AcceptedEvent, LoggedEvent, MirrorOptions, MirrorReport
 from headwater.model.values import ServiceEvent
 from headwater.settings.loading import FILE, load
-from headwater.settings.schema import Settings
+from headwater.settings.schema import SETTINGS, Settings
 from headwater.store.feature_store import FeatureStore
 
 _NOT_VISIBLE = 3
@@ -203,6 +205,63 @@ def load_files(
             call.run(partial(loads.load, file), create=_is_project(call.file))
     names = ("file", "rows", "published", "loaded before", "erased", "rejected")
     call.show_table(loads.plain(), names, loads.table(), loads.remark())
+
+
+def _shown_at_intervals() -> Callable[[MirrorReport], None]:
+    lines = ProgressLines()
+
+    def show(report: MirrorReport) -> None:
+        if lines.is_due():
+            note(f"{report.records:,} records, {report.published:,} new events")
+
+    return show
+
+
+@events.command("mirror")
+def mirror(
+    call: CommandCall,
+    topic: str,
+    *,
+    begin: Annotated[str, typer.Option("--from")] = "beginning",
+    map: list[str] | None = None,
+    decode: str = "",
+    once: bool = False,
+) -> None:
+    """Copy a topic of Kafka into the log, each record once, until interrupted.
+
+    A copy that ended continues when the command is run again, on any machine: the log says how far
+    it is. Use bus.options and bus.password for SASL and TLS; the store keeps its own log.
+
+    Args:
+        topic URL: Brokers and topic, such as kafka://a:9092,b:9092/orders.
+        begin WHERE: Where the first copy begins: beginning, end, or a time.
+        map FIELD=NAME: Name of a field in the records, such as entity_id=customer; repeat it for
+            others. Without a field for it, the entity id is the key of the record.
+        decode MODULE:FUNCTION: Function that makes an event of a record, for other forms than JSON.
+        once: End at the records that the topic has now.
+    """
+    fields = dict(text.split("=", 1) for text in map or () if "=" in text)
+    moments = {"beginning": None, "end": datetime.now(UTC)}
+    options = MirrorOptions(
+        moments[begin] if begin in moments else parse_time(begin),
+        SETTINGS["bus.fields"].check(fields, "--map"),
+        decode,
+        once,
+        _shown_at_intervals(),
+    )
+
+    async def copy(store: AnyStore) -> MirrorReport:
+        from headwater.store import event_mirror  # noqa: PLC0415 - its driver is an extra
+
+        copied = event_mirror.EventMirror(store.bus, SystemClock(), load(), topic, options)
+        return await copied.run()
+
+    try:
+        report = call.run(copy, create=_is_project(call.file))
+    except KeyboardInterrupt:
+        note("Interrupted; run the command again to continue.")
+        raise typer.Exit(130) from None
+    call.show(report, f"Copied {pluralize(report.records, 'record')}.")
 
 
 def _is_project(file: Path | None) -> bool:

@@ -414,6 +414,15 @@ PLACES = (
         private="clear",
     ),
     Place(
+        name="topic of Kafka",
+        keeps="accepted events, if `bus.url` names a topic",
+        where=("other:topics of Kafka",),
+        erased="stay until the topic's retention ends; no event of the entity is taken from it",
+        pruned="by the retention of the topic",
+        exported="by tools of Kafka",
+        private="clear",
+    ),
+    Place(
         name="your files and systems",
         keeps="exports, cohorts and results of evaluations, backups, logs, traces, sources of SQL "
         "features and the tables of `headwater sources load`, files of servers",
@@ -431,7 +440,7 @@ WITHOUT_DATA = (
     *("sqlite:sqlite_*", "file:workers/*", "file:*.lock", "file:segments/*.lock"),
     *("redis:idle", "redis:ticks", "redis:outbox", "redis:arrived", "redis:probe", "redis:group:*"),
     *("redis:lease:*", "redis:meta", "redis:catalog", "redis:workers:*", "redis:wake"),
-    *("redis:commits",),
+    *("redis:commits", "redis:feed", "redis:fed"),
     *("redis:cache-drops", "postgres:_meta", "postgres:_catalog", "postgres:_outbox"),
     *("postgres:_indexes", "postgres:_generations"),
     *_cached("declared-queries", "last-hour:", "overview:"),

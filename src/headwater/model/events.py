@@ -5,6 +5,7 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
@@ -149,6 +150,30 @@ class EventLoadReport(msgspec.Struct, frozen=True):
 
 
 OnEventsLoaded = Callable[[EventLoadReport], None]
+
+
+class MirrorReport(msgspec.Struct, frozen=True):
+    """What became of the records of a topic."""
+
+    records: int = 0
+    published: int = 0
+    duplicates: int = 0
+    erased: int = 0
+    rejected: int = 0
+
+
+class MirrorOptions(NamedTuple):
+    """What is copied, and until when."""
+
+    begin: datetime | None = None
+    """Where a first copy begins; None for the first record that the topic keeps."""
+    fields: Mapping[str, str] = MappingProxyType({})
+    decode: str = ""
+    once: bool = False
+    """End at the records that the topic has at the start."""
+    progress: Callable[[MirrorReport], None] = lambda _: None
+
+
 """Called with the numbers so far."""
 
 

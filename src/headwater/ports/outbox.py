@@ -127,14 +127,14 @@ class Outbox(Protocol):
         taken: Positions,
         events: AsyncIterator[Sequence[PositionedEvent]],
         *,
-        lost: bool = False,
+        is_lost: bool = False,
     ) -> Rewound | None:
         """Let the workers of a partition that is behind continue where history ends.
 
         What they computed after that is discarded, and its events are handled again. ``events`` are
         all that history has after the last one settled: those that were not handled wait again, at
         another position, and the others count as accepted. Returns None if the position does not
-        tell which were handled; of a partition that was ``lost``, none counts as handled then.
+        tell which were handled; of a partition that is lost, none counts as handled then.
         """
 
     async def states(self) -> Sequence[OutboxState]:

@@ -90,7 +90,12 @@ class MemoryOutbox:
             self.store = replace(self.store, behind=frozenset(partitions))
 
     async def rewind(
-        self, partition: int, taken: Positions, events: AsyncIterator[Sequence[PositionedEvent]]
+        self,
+        partition: int,
+        taken: Positions,
+        events: AsyncIterator[Sequence[PositionedEvent]],
+        *,
+        is_lost: bool = False,
     ) -> Rewound | None:
         return None
 

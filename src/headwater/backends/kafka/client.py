@@ -36,6 +36,7 @@ Sent = tuple[int, bytes, bytes, list[tuple[str, str | bytes | None]]]
 
 _POLL_SECONDS = 0.1
 _FULL_PAUSE = 0.01
+_RETRIES = (0.1, 0.5)
 # Errors of the client itself; librdkafka's names of them begin with an underscore.
 _UNKNOWN_TOPIC, _UNKNOWN_PARTITION = -188, -190
 _AUTHENTICATION, _AUTO_OFFSET_RESET, _PARTITION_EOF = -169, -140, -191
@@ -226,6 +227,12 @@ class TopicConsumer:
         parts = self._parts(dict.fromkeys(partitions, moment))
         if not parts:
             return {}
+        for pause in _RETRIES:
+            # After a change of leaders, the first question goes to the one before.
+            with suppress(BackendUnavailableError):
+                found = await self._call(self._consumer.offsets_for_times, parts, self._timeout)
+                return {part.partition: self._checked(part).offset for part in found}
+            await asyncio.sleep(pause)
         found = await self._call(self._consumer.offsets_for_times, parts, self._timeout)
         return {part.partition: self._checked(part).offset for part in found}
 

@@ -23,7 +23,7 @@ from headwater.ports import Bus, Feed
 from headwater.settings.schema import Settings
 
 _COPIES = 3
-_ENVELOPE_BYTES = 65_536
+ENVELOPE_BYTES = 65_536
 """The room that ids, headers and the record itself may take beside a payload."""
 
 
@@ -47,7 +47,7 @@ class KafkaEnvironment:
         self._is_confirmed = is_confirmed
         self._consumer = connect()
         self._producer = TopicProducer(
-            address, bus.timeout, settings.ingest.max_event_bytes + _ENVELOPE_BYTES
+            address, bus.timeout, settings.ingest.max_event_bytes + ENVELOPE_BYTES
         )
         decoder = RecordDecoder(bus.fields, bus.decode)
         self.bus = KafkaBus(streams, feed, self._producer, self._consumer, self.begin)
@@ -130,7 +130,7 @@ async def create_topic(settings: Settings) -> None:
     """Create the topic of the store, unless there is one: as durable as the brokers allow."""
     address = parse_url(settings.bus.url, settings.bus)
     admin = AdminClient({**address.options, "bootstrap.servers": address.brokers, "log_level": 2})
-    largest = settings.ingest.max_event_bytes + _ENVELOPE_BYTES
+    largest = settings.ingest.max_event_bytes + ENVELOPE_BYTES
 
     def create() -> None:
         brokers = admin.list_topics(timeout=settings.bus.timeout).brokers

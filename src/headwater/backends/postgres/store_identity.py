@@ -177,7 +177,7 @@ class StoreCheck:
                 async with connection.transaction():
                     events = _accepted_events(connection, partition, since)
                     found = await self._outbox.rewind(
-                        partition, last, events, lost=logged is not None
+                        partition, last, events, is_lost=logged is not None
                     )
                     rewound = found or Rewound()
                     await connection.execute(_REMOVE_MOVED, partition, since, rewound.moved)

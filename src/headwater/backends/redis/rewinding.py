@@ -58,10 +58,10 @@ class Rewinder:
         taken: Positions,
         events: AsyncIterator[Sequence[PositionedEvent]],
         *,
-        lost: bool = False,
+        is_lost: bool = False,
     ) -> Rewound | None:
         keys, cursors = self._keys.parts[partition], read_cursors(taken.history)
-        if lost:
+        if is_lost:
             cursors.setdefault(self._keys.group, "0-0")
         if self._keys.group not in cursors:
             return None
