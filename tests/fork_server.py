@@ -31,7 +31,10 @@ import headwater
 ROOT = Path(__file__).parents[1]
 
 # Packages whose libraries take long to load and few commands need, and what is not for commands.
-NOT_PRELOADED = ("integrations", "mcp", "telemetry", "testing", "__main__")
+NOT_PRELOADED = (
+    *("integrations", "mcp", "telemetry", "testing", "__main__"),
+    *("kafka", "lake", "on_ray", "on_spark"),
+)
 
 
 Stream = int | IO[str]
