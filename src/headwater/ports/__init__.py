@@ -10,6 +10,7 @@ values       OnlineStore     the current values of every entity
 history      FrameReader     point-in-time reads of many rows: the offline store, or exported files
              OfflineStore    the history of every value, and the log of every event
 recent       RecentHistory   the newest rows of history in an embedded home, and its segment files
+             LakeTail        the same rows where a lake has the rest
 outbox       Outbox          the newest history in Redis, until Postgres has stored it
 catalog      Catalog         the versions of every feature, and which of them is and was served
 tokens       TokenCounter    the tokens of a whole request, by a template or by the provider
