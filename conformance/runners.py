@@ -312,7 +312,8 @@ class RunnerSuite:
             assert after[name] == result, name
 
     async def test_the_features_file_travels_along(self, project: Project) -> None:
-        store = await project.opened(project.chosen)
+        # One at a time: another task could be loading the code while it is moved.
+        store = await project.opened({**project.chosen, "processes": 1})
         async with store:
             original = project.features.parent
             source = runtime_of(store).file
