@@ -41,7 +41,7 @@ def test_a_change_that_was_begun_before_another_one_is_refused(tmp_path: Path) -
 
 
 @pytest.mark.chaos
-async def test_two_writers_killed_at_every_step_leave_each_row_once_at_every_moment(
+async def test_two_writers_killed_at_random_steps_leave_each_row_once_at_every_moment(
     tmp_path: Path,
 ) -> None:
     with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
