@@ -72,6 +72,7 @@ RECORD_HASH = "sha256:76f754e21eb349382fad06c8dfc87210476e3b06ea1e4a02653d3b3908
 EXIT_STATUS_IS_A_RESULT = {"doctor"}
 NEEDS_A_WORKER = 3
 """The exit status of a command that waited for what no worker did."""
+NEEDS_A_LAKE = "lake"
 RUNNING_UNTIL_CTRL_C = {"dev", "serve", "worker", "demo", "mcp", "ui"}
 
 
@@ -154,10 +155,23 @@ def _assemble(run: Run) -> Contexts:
 
 
 @pytest.mark.usefixtures("folder")
+def test_the_commands_of_a_lake_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWATER_LAKE_URL", "lake")
+    commands = [each for each in documented_arguments(REFERENCE) if each[0] == NEEDS_A_LAKE]
+    assert len(commands) == 4
+    for words in commands:
+        ran = run(*words, *(["--yes"] if "expire" in words else []))
+        assert ran.code == 0, ran.err
+        assert "history" in ran.out or "Removed 0 files" in ran.out
+
+
+@pytest.mark.usefixtures("folder")
 def test_the_commands_of_the_reference_run(run: Run) -> None:
     contexts = _assemble(run)
     for arguments in documented_arguments(REFERENCE):
-        if arguments[0] in RUNNING_UNTIL_CTRL_C or {"--watch", "mirror"} & set(arguments):
+        if arguments[0] in {NEEDS_A_LAKE, *RUNNING_UNTIL_CTRL_C} or {"--watch", "mirror"} & set(
+            arguments
+        ):
             continue
         words = [contexts.references.get(argument, argument) for argument in arguments]
         is_redaction = bool({"redact", "redact-outcome"}.intersection(words))

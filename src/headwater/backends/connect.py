@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from operator import methodcaller
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args
 
 import msgspec
 
@@ -37,6 +37,7 @@ _PROOF_PAUSE_SECONDS = 5.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
+S = TypeVar("S", bound=OfflineStore)
 
 
 @asynccontextmanager
@@ -230,8 +231,6 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
     runner = runner_of(settings.runner, of_frames=True)
 
     def load() -> OfflineStore:
-        if settings.lake.url:
-            return _lake(settings, clock, sqlite)
         store: OfflineStore = _load("headwater.backends.duckdb.store").DuckdbOfflineStore(
             tail, sqlite.home.segments, sqlite.home.scratch, clock, limits, runner
         )
@@ -241,13 +240,15 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         kinds = get_args(LogKind)
         return any(tail.bound(kind, limits.segment_rows) is not None for kind in kinds)
 
+    work = (has_full_segment, sqlite.cache.prune)
+    lake = LazyOfflineStore(lambda: _lake(settings, clock, sqlite), *work)
     return Backends(
         bus=sqlite.bus,
         leases=sqlite.leases,
         groups=sqlite.groups,
         dead_letters=sqlite.dead_letters,
         online=sqlite.online,
-        offline=LazyOfflineStore(load, has_full_segment, sqlite.cache.prune),
+        offline=lake if settings.lake.url else LazyOfflineStore(load, *work),
         catalog=sqlite.catalog,
         vectors=sqlite.vectors,
         records=sqlite.records,
@@ -256,6 +257,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
         cache=sqlite.cache,
         notes=sqlite.cache,
         lifecycle=sqlite,
+        lake=lake.loaded if settings.lake.url else None,
     )
 
 
@@ -289,19 +291,19 @@ def _load(module: str, server: str = "") -> ModuleType:
         raise MissingExtraError(server, server.lower()) from error
 
 
-class LazyOfflineStore:
+class LazyOfflineStore(Generic[S]):
     """An offline store that is loaded on first use: loading takes longer than a publish."""
 
     def __init__(
         self,
-        load: Callable[[], OfflineStore],
+        load: Callable[[], S],
         has_work: Callable[[], bool],
         prune: Callable[[], Awaitable[None]],
     ) -> None:
         self._load = load
         self._has_work = has_work
         self._prune = prune
-        self._store: OfflineStore | None = None
+        self._store: S | None = None
         port = OfflineStore
         self.append, self.as_of = self._loading(port.append), self._loading(port.as_of)
         self.latest, self.rows = self._loading(port.latest), self._loading(port.rows)
@@ -321,12 +323,13 @@ class LazyOfflineStore:
 
         async def call(*arguments: P.args, **named: P.kwargs) -> T:
             own = methodcaller(method.__name__, *arguments, **named)
-            result: T = await own(await self._loaded())
+            result: T = await own(await self.loaded())
             return result
 
         return call
 
-    async def _loaded(self) -> OfflineStore:
+    async def loaded(self) -> S:
+        """Return the store, loaded."""
         if self._store is None:
             try:
                 self._store = await asyncio.to_thread(self._load)
@@ -339,7 +342,7 @@ class LazyOfflineStore:
     async def maintain(self) -> None:
         await self._prune()
         if self._store is not None or await asyncio.to_thread(self._has_work):
-            await (await self._loaded()).maintain()
+            await (await self.loaded()).maintain()
 
 
 _KAFKA = ("event log", "headwater.backends.kafka.inspection", "kafka")

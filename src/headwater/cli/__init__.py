@@ -31,6 +31,7 @@ VERBS = {
     "context": ("context", "Assemble, show, verify, export and compare contexts."),
     "eval": ("evaluation", "Evaluate changed code on recorded contexts, with gates."),
     "sources": ("sources", "List sources of SQL features; load them into Postgres tables."),
+    "lake": ("lake", "Create, show, compact and expire the Iceberg tables of a lake."),
     "index": ("index", "Load, search, rebuild and drop indexes of documents."),
     "mcp": ("serving", "Serve features, contexts and records to models (MCP)."),
     "keys": ("keys", "Create, list and revoke API keys; keys that sign records."),

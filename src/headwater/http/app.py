@@ -122,6 +122,7 @@ def routes_of(
         *verb_routes(store.bus, store.settings),
         *verb_routes(store.admin, store.settings),
         *verb_routes(store.catalog, store.settings),
+        *verb_routes(store.lake, store.settings),
         *verb_routes(store.sources, store.settings),
         *verb_routes(store.evaluations, store.settings),
         *verb_routes(store.dead_letters, store.settings),

@@ -11,6 +11,7 @@ history      FrameReader     point-in-time reads of many rows: the offline store
              OfflineStore    the history of every value, and the log of every event
 recent       RecentHistory   the newest rows of history in an embedded home, and its segment files
              LakeTail        the same rows where a lake has the rest
+lake         Lake            the upkeep of the lake's tables
 outbox       Outbox          the newest history in Redis, until Postgres has stored it
 catalog      Catalog         the versions of every feature, and which of them is and was served
 tokens       TokenCounter    the tokens of a whole request, by a template or by the provider
@@ -91,6 +92,7 @@ from headwater.ports.history import (
     misfit_error,
     series_ranges,
 )
+from headwater.ports.lake import Lake
 from headwater.ports.outbox import (
     CommittedWrites,
     Mismatch,

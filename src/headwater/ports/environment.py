@@ -15,6 +15,7 @@ from headwater.ports.erasures import Erasures
 from headwater.ports.events import Bus, ConsumerGroups, DeadLetters, Leases
 from headwater.ports.feed import Feeder
 from headwater.ports.history import OfflineStore
+from headwater.ports.lake import Lake
 from headwater.ports.records import Cache, RecordLog
 from headwater.ports.sources import SourceTables
 from headwater.ports.values import OnlineStore
@@ -87,5 +88,7 @@ class Backends(msgspec.Struct, frozen=True):
     lifecycle: Lifecycle
     source_tables: SourceTables | None = None
     """None if queries read the sources themselves."""
+    lake: Callable[[], Awaitable[Lake]] | None = None
+    """Opens the lake that has the history; None if there is none."""
     feeder: Feeder | None = None
     """None if the bus is the log of all events, and takes them from no other."""

@@ -58,7 +58,7 @@ async def test_two_writers_killed_at_random_steps_leave_each_row_once_at_every_m
         assert reads > _KILLS / 4
         await store.maintain()
         assert await values(store) == [*range(written)]
-        [moved, _] = await asyncio.to_thread(store.status)
+        [moved, _] = await store.status()
         assert moved.rows > 100
 
 

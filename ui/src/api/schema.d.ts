@@ -1279,6 +1279,80 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/lake": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** Return the files, rows and snapshots of each table; no tables if there is no lake. */
+        get: operations["read_lake"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lake/compact": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Move all rows that may leave the tail, so that other engines see them; merge small files.
+         * @description Workers move rows as soon as there are ``offline.segment_rows`` of them.
+         */
+        post: operations["compact_lake"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lake/expire": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Remove snapshots that are older, and files that only they have; by default as configured.
+         * @description Training sets that name such a snapshot cannot be read again.
+         */
+        post: operations["expire_lake"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/lake/init": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Create the tables of ``lake.url`` that are missing, and begin to move history there. */
+        post: operations["init_lake"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/me": {
         parameters: {
             query?: never;
@@ -1754,6 +1828,18 @@ export interface components {
             result: components["schemas"]["Comparison"] | null;
         };
         /**
+         * ActionLine[ProgressStep, ExpiredSnapshots]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__ExpiredSnapshots_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["ExpiredSnapshots"] | null;
+        };
+        /**
          * ActionLine[ProgressStep, ForgetReport]
          * @description A line of the answer: progress until the last one, which has the result or the problem.
          */
@@ -1776,6 +1862,18 @@ export interface components {
             progress: components["schemas"]["ProgressStep"] | null;
             /** @default null */
             result: components["schemas"]["headwater.model.history.ImportReport"] | null;
+        };
+        /**
+         * ActionLine[ProgressStep, LakeStatus]
+         * @description A line of the answer: progress until the last one, which has the result or the problem.
+         */
+        ActionLine_ProgressStep__LakeStatus_: {
+            /** @default null */
+            problem: components["schemas"]["Problem"] | null;
+            /** @default null */
+            progress: components["schemas"]["ProgressStep"] | null;
+            /** @default null */
+            result: components["schemas"]["LakeStatus"] | null;
         };
         /**
          * ActionLine[ProgressStep, LoadedSource]
@@ -3199,6 +3297,22 @@ export interface components {
             status: "error" | "ok" | "unknown" | "warning";
         };
         /**
+         * ExpiredSnapshots
+         * @description How many files were deleted with the snapshots from before a moment.
+         */
+        ExpiredSnapshots: {
+            before: string;
+            files: number;
+        };
+        /**
+         * ExpireLakeBody
+         * @description Remove snapshots that are older, and files that only they have; by default as configured.
+         */
+        ExpireLakeBody: {
+            /** @default null */
+            older_than: string | null;
+        };
+        /**
          * ExportBody
          * @description The rows of history to send: those after a sequence number.
          */
@@ -3882,6 +3996,36 @@ export interface components {
          */
         LagList: {
             partitions: components["schemas"]["ConsumerLag"][];
+        };
+        /**
+         * LakeStatus
+         * @description The tables of a lake, none if the store has no lake.
+         */
+        LakeStatus: {
+            tables: components["schemas"]["LakeTableStatus"][];
+        };
+        /**
+         * LakeTableStatus
+         * @description The size of one table of a lake, and its snapshots.
+         */
+        LakeTableStatus: {
+            bytes: number;
+            files: number;
+            location: string;
+            /** @description The time of the oldest one that can be read. */
+            oldest_snapshot: string | null;
+            rows: number;
+            /** @description Files with fewer rows than `offline.segment_rows`. */
+            small_files: number;
+            /** @description The present one; null if it is empty. */
+            snapshot_id: number | null;
+            snapshots: number;
+            /** @description `history` or `events`. */
+            table: string;
+            /** @description The mark up to which the rows of the tail are in the table. */
+            upto: string;
+            /** @description Whether the tail has `offline.segment_rows` rows that may be moved. */
+            waiting: boolean;
         };
         /**
          * LetterCount
@@ -7504,6 +7648,90 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["LagList"];
+                };
+            };
+        };
+    };
+    read_lake: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["LakeStatus"];
+                };
+            };
+        };
+    };
+    compact_lake: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__LakeStatus_"];
+                };
+            };
+        };
+    };
+    expire_lake: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ExpireLakeBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__ExpiredSnapshots_"];
+                };
+            };
+        };
+    };
+    init_lake: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": components["schemas"]["ActionLine_ProgressStep__LakeStatus_"];
                 };
             };
         };

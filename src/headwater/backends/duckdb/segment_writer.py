@@ -7,6 +7,7 @@ again without them. What was interrupted is completed by the next one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -17,6 +18,7 @@ from headwater.backends.duckdb.segments import (
     EVENTS,
     HISTORY,
     LOGS,
+    MERGE_COUNT,
     SegmentFolder,
     SegmentLog,
     due_for_merge,
@@ -90,12 +92,14 @@ class SegmentWriter:
         self._grace = settings.segment_grace
         self._others: set[str] = set()
 
-    def maintain(self) -> None:
+    def maintain(self, *, everything: bool = False) -> None:
         """Do all due work, unless another process is doing it.
 
-        A log whose rows do not fit into the memory of a session holds up nothing else.
+        With ``everything``, wait for that process, move every row that can be moved, and leave one
+        small segment. A log whose rows do not fit into the memory of a session holds up nothing
+        else.
         """
-        with self._folder.lock(wait=False) as held:
+        with self._folder.lock(wait=everything) as held:
             if not held:
                 return
             self._clean_up()
@@ -104,7 +108,9 @@ class SegmentWriter:
                 try:
                     while (upto := self._tail.bound(log.kind, self._segment_rows)) is not None:
                         self._move(log, upto)
-                    while self._merge(log):
+                    if everything and (upto := self._last(log.kind)) is not None:
+                        self._move(log, upto)
+                    while self._merge(log, least=2 if everything else MERGE_COUNT):
                         pass
                 except _TooLargeError as error:
                     too_large = error
@@ -149,9 +155,15 @@ class SegmentWriter:
         self._tail.add(segment, upto=upto)
         logger.debug("segment written", kind=log.kind, rows=segment.rows)
 
-    def _merge(self, log: SegmentLog) -> bool:
-        """Merge segments; return whether some were due."""
-        merge = due_for_merge(self._live(log.kind), self._segment_rows)
+    def _last(self, kind: LogKind) -> Mark | None:
+        """Return the mark of the last movable row of fewer than a segment; None if none is."""
+        numbers = range(1, self._segment_rows)
+        rows = bisect_left(numbers, 1, key=lambda n: self._tail.bound(kind, n) is None)
+        return self._tail.bound(kind, rows) if rows else None
+
+    def _merge(self, log: SegmentLog, *, least: int) -> bool:
+        """Merge segments, so many of the smallest tier; return whether some were due."""
+        merge = due_for_merge(self._live(log.kind), self._segment_rows, least)
         if merge is None:
             return False
         with self._session() as duck:

@@ -305,13 +305,15 @@ class SegmentMerge(NamedTuple):
     ranges: Sequence[tuple[int, int]]
 
 
-def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> SegmentMerge | None:
+def due_for_merge(
+    segments: Sequence[Segment], segment_rows: int, least: int = MERGE_COUNT
+) -> SegmentMerge | None:
     """Return a segment that is to be divided, or segments that are to be merged, or None.
 
     The segments of a tier have eight times as many rows per bucket as those of the tier below, so
     a row is rewritten once per tier, and not again in the top tier. From the third tier on, rows
     are divided by bucket into files of the same size, so that a process that works on some of the
-    buckets reads few files.
+    buckets reads few files. ``least`` is how many of the first tier are merged.
     """
     groups: dict[tuple[int, tuple[int, int]], list[Segment]] = {}
     for segment in segments:
@@ -321,7 +323,7 @@ def due_for_merge(segments: Sequence[Segment], segment_rows: int) -> SegmentMerg
             return SegmentMerge([segment], ranges)
         groups.setdefault((tier, segment.buckets), []).append(segment)
     for (tier, buckets), same in sorted(groups.items()):
-        if tier < _MAX_TIER and len(same) >= MERGE_COUNT:
+        if tier < _MAX_TIER and len(same) >= (MERGE_COUNT if tier else least):
             return SegmentMerge(same, _ranges(buckets, tier + 1))
     return None
 

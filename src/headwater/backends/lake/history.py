@@ -93,6 +93,10 @@ class LakeHistory:
     def bound(self, kind: LogKind, rows: int) -> Mark | None:
         return self._tail.bound(kind, rows, after=self._base[kind].mark)
 
+    def has(self, kind: LogKind, rows: int, after: Mark) -> bool:
+        """Return whether the tail has so many movable rows after a mark."""
+        return self._tail.bound(kind, rows, after=after) is not None
+
     def manifest(self) -> list[Segment]:
         return [s for kind in self.tables for s in self._base[kind].segments]
 

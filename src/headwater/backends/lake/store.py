@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
@@ -21,10 +20,11 @@ from headwater.backends.duckdb.store import DuckdbOfflineStore, EventPositions
 from headwater.backends.lake.files import LakeFolder
 from headwater.backends.lake.history import LakeHistory
 from headwater.backends.lake.tables import LakeConflictError, LakeTable
-from headwater.core.clock import Clock
+from headwater.core.clock import Clock, from_micros
 from headwater.core.duckdb_session import parquet, scalar, session
 from headwater.core.object_storage import ObjectStorage
 from headwater.errors import BackendUnavailableError
+from headwater.model.lake import LakeTableStatus
 from headwater.ports import Change, LakeTail, LogKind, Pruned, RecentHistory, Runner
 from headwater.settings.groups import LakeSettings, OfflineSettings
 
@@ -32,21 +32,6 @@ _KINDS: Sequence[LogKind] = ("history", "events")
 _ATTEMPTS = 5
 # Snapshots are expired by the hour, so that maintenance rarely writes metadata for nothing else.
 _EXPIRY_SECONDS = 3_600.0
-
-
-class TableStatus(NamedTuple):
-    """The size of one table of a lake."""
-
-    kind: LogKind
-    files: int
-    rows: int
-    bytes: int
-    small_files: int
-    snapshots: int
-    snapshot_id: int | None
-    oldest_snapshot: datetime | None
-    upto: str
-    location: str
 
 
 class LakeOfflineStore(DuckdbOfflineStore):
@@ -134,7 +119,10 @@ class LakeOfflineStore(DuckdbOfflineStore):
             await super().maintain()
             if time.monotonic() >= self._expire_at:
                 self._expire_at = time.monotonic() + _EXPIRY_SECONDS
-                await self._run(self.expire, self._clock.now() - self._snapshots, wait=False)
+                await self._run(self._expire, self._clock.now() - self._snapshots, wait=False)
+
+    async def compact(self) -> None:
+        await self._run(self._writer.maintain, everything=True)
 
     async def forget(
         self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
@@ -148,7 +136,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
                 done = await super().forget(entity, entity_id, keep=keep)
                 removed = Pruned(removed.history + done.history, removed.events + done.events)
                 # Also the files of writers that died before their commit.
-                await self._run(self.expire, None, wait=True)
+                await self._run(self._expire, None, wait=True)
                 break
             except LakeConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -171,7 +159,10 @@ class LakeOfflineStore(DuckdbOfflineStore):
         with self._lake_files.lock(wait=True):
             self._history.fence()
 
-    def expire(self, before: datetime | None, *, wait: bool) -> int:
+    async def expire(self, before: datetime) -> int:
+        return await self._run(self._expire, before, wait=True)
+
+    def _expire(self, before: datetime | None, *, wait: bool) -> int:
         """Remove snapshots from before a moment, or all but the current ones, and their files.
 
         Return the number of files. With ``wait``, also while another process has the lock.
@@ -187,25 +178,26 @@ class LakeOfflineStore(DuckdbOfflineStore):
             self._lake_files.delete(files)
             return len(files)
 
-    def status(self) -> list[TableStatus]:
-        """Return the size of each table."""
+    async def status(self) -> list[LakeTableStatus]:
+        return await self._run(self._status)
+
+    def _status(self) -> list[LakeTableStatus]:
         answers = []
         for kind, table in self.tables.items():
             state = table.state()
             snapshots = state.table.metadata.snapshots
             oldest = min((snapshot.timestamp_ms for snapshot in snapshots), default=None)
             answers.append(
-                TableStatus(
-                    kind=kind,
+                LakeTableStatus(
+                    table=kind,
                     files=len(state.files),
                     rows=sum(segment.rows for segment in state.segments),
                     bytes=sum(file.file_size_in_bytes for file in state.files.values()),
                     small_files=sum(s.rows < self._segment_rows for s in state.segments),
                     snapshots=len(snapshots),
                     snapshot_id=state.snapshot_id,
-                    oldest_snapshot=None
-                    if oldest is None
-                    else datetime.fromtimestamp(oldest / 1_000, tz=self._clock.now().tzinfo),
+                    oldest_snapshot=None if oldest is None else from_micros(oldest * 1_000),
+                    waiting=self._history.has(kind, self._segment_rows, state.mark),
                     upto=state.mark,
                     location=table.location,
                 )

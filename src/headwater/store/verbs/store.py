@@ -24,6 +24,7 @@ from headwater.store.verbs.evaluations import EvaluationVerbs, SyncEvaluationVer
 from headwater.store.verbs.events import PublishVerbs, SyncEventVerbs
 from headwater.store.verbs.features import FeatureVerbs, HistoryVerbs, SyncHistoryVerbs
 from headwater.store.verbs.indexes import IndexVerbs, SearchVerbs, SyncIndexVerbs
+from headwater.store.verbs.lake import LakeVerbs, SyncLakeVerbs
 from headwater.store.verbs.records import SyncRecordVerbs
 from headwater.store.verbs.sources import SourceVerbs, SyncSourceVerbs
 from headwater.store.verbs.verb import Executor
@@ -42,6 +43,7 @@ class StoreVerbs(PublishVerbs, FeatureVerbs, SearchVerbs, ContextVerbs, AuditLog
         self.backfills = BackfillVerbs(executor)
         self.catalog = CatalogVerbs(executor)
         self.evaluations = EvaluationVerbs(executor)
+        self.lake = LakeVerbs(executor)
         self.sources = SourceVerbs(executor)
 
     @abstractmethod
@@ -82,6 +84,7 @@ class SyncVerbs(Blocking[S_co]):
         self.backfills = SyncBackfillVerbs(store.backfills, loop)
         self.catalog = SyncCatalogVerbs(store.catalog, loop)
         self.evaluations = SyncEvaluationVerbs(store.evaluations, loop)
+        self.lake = SyncLakeVerbs(store.lake, loop)
         self.sources = SyncSourceVerbs(store.sources, loop)
 
     @property

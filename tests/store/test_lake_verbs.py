@@ -1,0 +1,67 @@
+"""The verbs of a lake, on a store and by a server."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, Settings
+from headwater.errors import ConfigError
+from headwater.testing import ManualClock
+
+
+def store_in(folder: Path, clock: ManualClock | None = None, **lake: object) -> FeatureStore:
+    settings = Settings().replace(home=folder / "home", lake=lake)
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @store.entity
+    class User:
+        user_id: str
+
+    @store.feature(User, trigger="purchase")
+    def spent(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["amount"])
+
+    return store
+
+
+@pytest.mark.parametrize("verb", ["init", "compact", "expire"])
+async def test_a_store_without_a_lake_names_the_setting(tmp_path: Path, verb: str) -> None:
+    async with store_in(tmp_path) as store:
+        assert (await store.lake.status()).tables == []
+        with pytest.raises(ConfigError, match=r"set lake\.url"):
+            await getattr(store.lake, verb)()
+
+
+async def test_compacting_moves_every_handled_row_and_leaves_one_small_file(tmp_path: Path) -> None:
+    async with store_in(tmp_path, url=str(tmp_path / "lake")) as store:
+        assert [table.rows for table in (await store.lake.init()).tables] == [0, 0]
+        for amount in range(3):
+            await store.publish("purchase", "ada", {"amount": amount})
+            await store.publish("purchase", "eve", {"amount": amount})
+            await store.drain()
+            status = await store.lake.compact()
+        history, events = status.tables
+        assert (history.rows, history.files, history.small_files) == (6, 1, 1)
+        assert (events.rows, events.files) == (6, 1)
+        assert not history.waiting
+        assert history.snapshots > 1
+        assert await store.get_feature("spent", "ada") == 2
+
+
+async def test_expiring_keeps_the_present_snapshot_and_is_in_the_audit_log(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with store_in(tmp_path, clock, url=str(tmp_path / "lake")) as store:
+        for amount in range(2):
+            await store.publish("purchase", "ada", {"amount": amount})
+            await store.drain()
+            await store.lake.compact()
+        assert (await store.lake.expire(older_than="100y")).files == 0
+        clock.advance(timedelta(days=4_000))
+        assert (await store.lake.expire()).files > 0
+        history, _ = (await store.lake.status()).tables
+        assert (history.rows, history.snapshots) == (2, 1)
+        [entry, *_] = (await store.audit_log(action="lake.expire")).entries
+        assert entry.outcome == "done"
