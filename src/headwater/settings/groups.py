@@ -269,6 +269,18 @@ class LineageSettings(SettingsGroup, frozen=True):
     namespace: Annotated[Text, "namespace of the jobs and tables of this store"] = "headwater"
 
 
+class TlsSettings(SettingsGroup, frozen=True):
+    """Settings of encrypted connections; the files are read for every new connection."""
+
+    ca_file: Annotated[str, "file of the CAs that are trusted, in PEM; empty: the system's"] = ""
+    cert_file: Annotated[str, "file of the certificate that is shown to the server, in PEM"] = ""
+    key_file: Annotated[str, "file of its key; empty if the file of the certificate has it"] = ""
+    verify: Annotated[bool, "check the certificate of the server, and its name"] = True
+    server_name: Annotated[
+        str, "name that the certificate of the server must have; empty: the host of the URL"
+    ] = ""
+
+
 class RedisSettings(SettingsGroup, frozen=True):
     """Settings of Redis."""
 
@@ -282,6 +294,7 @@ class RedisSettings(SettingsGroup, frozen=True):
     connect_timeout: Annotated[
         Seconds, "timeout of connecting, in seconds; at most `redis.timeout`"
     ] = 3.0
+    tls: TlsSettings = TlsSettings()
 
 
 class BusSettings(SettingsGroup, frozen=True):
@@ -308,6 +321,27 @@ class BusSettings(SettingsGroup, frozen=True):
     ] = field(default_factory=dict)
     decode: Annotated[
         str, "function that makes an event of a record of another producer, as module:function"
+    ] = ""
+
+
+class PostgresTlsSettings(SettingsGroup, frozen=True):
+    """Settings of encrypted connections; the files are read for every new connection."""
+
+    mode: Annotated[
+        Literal["", "disable", "allow", "prefer", "require", "verify-ca", "verify-full"],
+        "libpq's sslmode; empty: that of the URL, or verify-full if there is a CA, or prefer",
+    ] = ""
+    ca_file: Annotated[
+        str, "file of the CAs that are trusted, in PEM; system: the system's (sslrootcert)"
+    ] = ""
+    cert_file: Annotated[
+        str, "file of the certificate that is shown to the server, in PEM (sslcert)"
+    ] = ""
+    key_file: Annotated[str, "file of its key (sslkey)"] = ""
+    key_password: Annotated[Secret, "password of its key (sslpassword)"] = ""
+    crl_file: Annotated[str, "file of revoked certificates, in PEM (sslcrl)"] = ""
+    min_version: Annotated[
+        Literal["", "TLSv1.2", "TLSv1.3"], "oldest version of TLS; empty: TLSv1.2"
     ] = ""
 
 
@@ -338,6 +372,7 @@ class PostgresSettings(SettingsGroup, frozen=True):
         Meta(ge=1, le=64),
         "tables of each new month of history and of events, by the hash of the entity id",
     ] = 1
+    tls: PostgresTlsSettings = PostgresTlsSettings()
 
 
 class VectorSettings(SettingsGroup, frozen=True):

@@ -122,7 +122,7 @@ class Settings(SettingsGroup, frozen=True):
 SETTINGS = {setting.path: setting for setting in walk(Settings)}
 """Every setting by its path, in order of declaration."""
 
-_GROUPS = {path.partition(".")[0] for path in SETTINGS if "." in path}
+_GROUPS = {path[:end] for path in SETTINGS for end, sign in enumerate(path) if sign == "."}
 
 
 def by_path(tree: Mapping[str, Any], where: str, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 from redis.crc import key_slot
@@ -14,7 +15,7 @@ from redis.crc import key_slot
 from headwater.backends.redis import client as client_module
 from headwater.backends.redis.address import Address
 from headwater.backends.redis.client import Redis, command
-from headwater.backends.redis.connection import Push, RedisConnection, open_connection
+from headwater.backends.redis.connection import RedisConnection, open_connection
 from headwater.errors import BackendUnavailableError, ClosedError
 from tests.backends.redis.test_connection import pretending
 from tests.cluster import MASTERS, SLOTS, cluster_machines
@@ -36,18 +37,12 @@ class Attempts:
         self.most_at_once = 0
         self._running: Counter[Address] = Counter()
 
-    async def open_connection(
-        self,
-        address: Address,
-        reply_timeout: float,
-        connect_timeout: float,
-        on_push: Push | None = None,
-    ) -> RedisConnection:
+    async def open_connection(self, address: Address, *options: Any) -> RedisConnection:
         self.total += 1
         self._running[address] += 1
         self.most_at_once = max(self.most_at_once, *self._running.values())
         try:
-            return await open_connection(address, reply_timeout, connect_timeout, on_push)
+            return await open_connection(address, *options)
         finally:
             self._running[address] -= 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncpg
 
+from headwater.core.tls import explained
 from headwater.errors import (
     BackendError,
     BackendUnavailableError,
@@ -78,10 +79,11 @@ _SCHEMA_ERRORS = (
 
 # The first match applies.
 _REMEDIES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
+    (asyncpg.InvalidPasswordError, "refuses the user or the password", "correct {url}"),
     (
         asyncpg.InvalidAuthorizationSpecificationError,
-        "refuses the user or the password",
-        "correct {url}",
+        "refuses the user",
+        "correct {url}; for a certificate, set postgres.tls.cert_file and postgres.tls.key_file",
     ),
     (asyncpg.InvalidCatalogNameError, "has no such database", "create it, or correct {url}"),
     (
@@ -136,7 +138,10 @@ def translate(
         ((problem, remedy) for kinds, problem, remedy in _REMEDIES if isinstance(error, kinds)),
         ("failed", "see its log; acknowledged writes are safe"),
     )
-    problem = ": ".join(filter(None, [problem, headline(_first(error))]))
+    said = headline(_first(error))
+    if meaning := explained(error, "postgres.tls"):
+        said, remedy = meaning
+    problem = ": ".join(filter(None, [problem, said]))
     kind = BackendUnavailableError if _is_unavailable(error) else BackendError
     remedy = remedy.format(limit=SETTINGS[limit].variable, url=url.variable)
     return kind(f"Postgres at {url.shown(settings.url)} {problem}; {remedy}")

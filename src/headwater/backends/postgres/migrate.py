@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
-import asyncpg
-
 from headwater.backends.postgres.partition_tables import extend
-from headwater.backends.postgres.pool import Connection, address, session_settings, translated
+from headwater.backends.postgres.pool import Connection, connect, session_settings, translated
 from headwater.backends.postgres.records import append_entry
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
@@ -130,11 +128,8 @@ async def connected(
 ) -> AsyncIterator[Connection]:
     """Connect; without a timeout of statements, as creating tables may have to wait for locks."""
     with translated(settings):
-        connection = await asyncpg.connect(
-            address(settings),
-            timeout=settings.connect_timeout,
-            server_settings=session_settings(settings, statement_seconds),
-        )
+        server_settings = session_settings(settings, statement_seconds)
+        connection = await connect(settings, server_settings=server_settings)
         try:
             yield connection
         finally:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 from weakref import WeakSet
 
 import asyncpg
@@ -19,6 +20,7 @@ from prometheus_client import Gauge
 
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
 from headwater.core.keep_alive import keep_alive
+from headwater.core.tls import check_readable
 from headwater.errors import ClosedError, ConfigError
 from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import SETTINGS
@@ -169,9 +171,8 @@ class Postgres:
         return None
 
     async def _connected(self) -> Connection:
-        connection = await asyncpg.connect(
-            address(self._settings),
-            timeout=self._settings.connect_timeout,
+        connection = await connect(
+            self._settings,
             command_timeout=self._settings.timeout + _GRACE_SECONDS,
             server_settings={
                 **session_settings(self._settings, self._settings.timeout),
@@ -253,7 +254,36 @@ def address(settings: PostgresSettings, name: str = "postgres.url") -> str:
             "postgresql://user:password@host:5432/database, with special characters of the "
             "password percent-encoded"
         )
-    return settings.url
+    options = _tls_options(settings)
+    mark = "&" if "?" in settings.url else "?"
+    return f"{settings.url}{mark}{urlencode(options)}" if options else settings.url
+
+
+async def connect(settings: PostgresSettings, **options: Any) -> Connection:
+    """Open a connection."""
+    tls, url = settings.tls, address(settings)
+    if tls.ca_file != "system":
+        check_readable(tls.ca_file)
+    check_readable(tls.cert_file, tls.key_file, tls.crl_file)
+    connection: Connection = await asyncpg.connect(url, timeout=settings.connect_timeout, **options)
+    return connection
+
+
+def _tls_options(settings: PostgresSettings) -> dict[str, str]:
+    """Return the options of a URL for encryption; the driver reads their files when it connects."""
+    tls = settings.tls
+    is_checked = tls.ca_file and "sslmode=" not in settings.url
+    trusted = ssl.get_default_verify_paths().cafile if tls.ca_file == "system" else tls.ca_file
+    options = {
+        "sslmode": tls.mode or ("verify-full" if is_checked else ""),
+        "sslrootcert": trusted or "",
+        "sslcert": tls.cert_file,
+        "sslkey": tls.key_file,
+        "sslpassword": tls.key_password,
+        "sslcrl": tls.crl_file,
+        "ssl_min_protocol_version": tls.min_version,
+    }
+    return {name: value for name, value in options.items() if value}
 
 
 def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, str]:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import cache, partial
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import hiredis
 
@@ -19,6 +19,7 @@ from headwater.backends.redis.connection import Command, Push, RedisConnection, 
 from headwater.backends.redis.errors import refused
 from headwater.backends.redis.shared_tasks import SharedTasks
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
+from headwater.settings.groups import RedisSettings, TlsSettings
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _GLOB = re.compile(r"[*?\[\]\\^]")
@@ -31,6 +32,7 @@ _REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
 _NOT_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
 _OLDEST = (7, 0)
 _UNKNOWN_HOSTS = (None, b"", b"?")
+_NO_TLS = TlsSettings()
 
 
 class Script(NamedTuple):
@@ -90,7 +92,10 @@ _Run = Callable[[Address, Sequence[Call]], Awaitable[list[Any]]]
 class Redis:
     """One server, or the masters of a cluster, each over one shared connection."""
 
-    def __init__(self, url: str, timeout: float, connect_timeout: float) -> None:
+    def __init__(
+        self, url: str, timeout: float, connect_timeout: float, tls: TlsSettings = _NO_TLS
+    ) -> None:
+        self._tls = tls
         self._seeds = parse_url(url)
         self._seed = self._seeds[0]
         self.timeout = timeout
@@ -106,6 +111,11 @@ class Redis:
         """How many of these changes the known map includes."""
         self._closed = False
         self.clustered = False
+
+    @classmethod
+    def of(cls, settings: RedisSettings) -> Self:
+        """Return a client of the server in the settings."""
+        return cls(settings.url, settings.timeout, settings.connect_timeout, settings.tls)
 
     async def open(self) -> None:
         """Connect to a server and find out its version and whether it is in a cluster."""
@@ -208,7 +218,7 @@ class Redis:
         raise problem or ClosedError("the store is closed")
 
     async def _subscribed(self, address: Address, channel: str, on_push: Push) -> RedisConnection:
-        connection = await open_connection(address, self.timeout, self._connect_timeout, on_push)
+        connection = await self._opened(address, on_push)
         with ExitStack() as undo:
             undo.callback(connection.close)
             await self._checked(connection, [["SUBSCRIBE", channel]])
@@ -306,7 +316,7 @@ class Redis:
         return connection
 
     async def _open(self, address: Address) -> RedisConnection:
-        connection = await open_connection(address, self.timeout, self._connect_timeout)
+        connection = await self._opened(address)
         with ExitStack() as undo:
             undo.callback(connection.close)
             await self._checked(
@@ -316,6 +326,10 @@ class Redis:
         self.connections[address] = connection
         connection.closed.add_done_callback(partial(self._forget, connection))
         return connection
+
+    async def _opened(self, address: Address, on_push: Push | None = None) -> RedisConnection:
+        timeouts = (self.timeout, self._connect_timeout)
+        return await open_connection(address, *timeouts, on_push, self._tls)
 
     def _forget(self, connection: RedisConnection, _: object) -> None:
         if self.connections.get(connection.address) is connection:

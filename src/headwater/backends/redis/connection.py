@@ -8,7 +8,6 @@ and only their callers know whether they may be sent again.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,7 +19,9 @@ import hiredis
 from headwater.backends.redis.address import Address
 from headwater.backends.redis.errors import LostError, with_remedy
 from headwater.core.keep_alive import keep_alive
+from headwater.core.tls import client_context, explained
 from headwater.errors import BackendUnavailableError
+from headwater.settings.groups import TlsSettings
 
 Command = Sequence[Any]
 Push = Callable[[Any], None]
@@ -28,6 +29,7 @@ Push = Callable[[Any], None]
 _NOTHING = object()
 _LARGE = 4_096
 _MESSAGE = b"message"
+_NO_TLS = TlsSettings()
 
 
 class _PendingReplies:
@@ -130,7 +132,8 @@ class RedisConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         if error is not None:
-            self._problem = f"was lost ({error})"
+            meaning = explained(error, "redis.tls")
+            self._problem = f"was lost: {'; '.join(meaning)}" if meaning else f"was lost ({error})"
         self.alive = False
         if self._watch is not None:
             self._watch.cancel()
@@ -172,7 +175,11 @@ class RedisConnection(asyncio.Protocol):
 
 
 async def open_connection(
-    address: Address, reply_timeout: float, connect_timeout: float, on_push: Push | None = None
+    address: Address,
+    reply_timeout: float,
+    connect_timeout: float,
+    on_push: Push | None = None,
+    tls: TlsSettings = _NO_TLS,
 ) -> RedisConnection:
     """Connect and authenticate; errors name the remedy."""
     loop = asyncio.get_running_loop()
@@ -184,20 +191,33 @@ async def open_connection(
         async with asyncio.timeout(connect_timeout):
             if address.path:
                 _, connection = await loop.create_unix_connection(make, address.path)
-            else:
-                secure = ssl.create_default_context() if address.secure else None
+            elif address.secure:
+                files = (tls.ca_file, tls.cert_file, tls.key_file)
                 _, connection = await loop.create_connection(
-                    make, address.host, address.port, ssl=secure
+                    make,
+                    address.host,
+                    address.port,
+                    ssl=client_context(*files, verify=tls.verify),
+                    server_hostname=tls.server_name or None,
                 )
+            else:
+                _, connection = await loop.create_connection(make, address.host, address.port)
             await _authenticate(connection, address)
     except OSError as error:
-        is_late = isinstance(error, TimeoutError)
-        reason = f" within {connect_timeout:g} s" if is_late else f": {error.strerror or error}"
-        raise BackendUnavailableError(
-            f"Redis at {address} could not be reached{reason}; check that it is running and that "
-            "redis.url is correct"
-        ) from error
+        raise _unreachable(error, address, connect_timeout) from error
     return connection
+
+
+def _unreachable(error: OSError, address: Address, seconds: float) -> BackendUnavailableError:
+    runs = "is running and speaks TLS on this port" if address.secure else "is running"
+    remedy = f"check that it {runs} and that redis.url is correct"
+    if isinstance(error, TimeoutError):
+        problem = f" within {seconds:g} s"
+    elif meaning := explained(error, "redis.tls"):
+        problem, remedy = f": {meaning[0]}", meaning[1]
+    else:
+        problem = f": {error.strerror or error}"
+    return BackendUnavailableError(f"Redis at {address} could not be reached{problem}; {remedy}")
 
 
 async def _authenticate(connection: RedisConnection, address: Address) -> None:

@@ -132,7 +132,7 @@ async def open_redis(settings: Settings, clock: Clock) -> RedisEnvironment:
     """Connect, and create the store if there is none."""
     _check_name("redis.prefix", settings.redis.prefix)
     _check_name("worker.consumer_group", settings.worker.consumer_group)
-    redis = Redis(settings.redis.url, settings.redis.timeout, settings.redis.connect_timeout)
+    redis = Redis.of(settings.redis)
     async with AsyncExitStack() as undo:
         undo.push_async_callback(redis.close)
         await redis.open()

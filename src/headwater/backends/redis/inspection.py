@@ -22,7 +22,7 @@ _MEBIBYTE = 1 << 20
 async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
     """Examine the server that the settings name, whether or not a store is open."""
     findings = Findings("message bus", f"Redis at {mask_address(settings.redis.url)}")
-    redis = Redis(settings.redis.url, settings.redis.timeout, settings.redis.connect_timeout)
+    redis = Redis.of(settings.redis)
     keys = Keys(settings.redis.prefix, settings.partitions, settings.worker.consumer_group)
     try:
         await redis.open()

@@ -1,0 +1,92 @@
+"""TLS: contexts that are made from files, and what a failed handshake means."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from pathlib import Path
+
+# OpenSSL's numbers of the reasons why a certificate was not accepted.
+_NOT_YET_VALID, _EXPIRED, _OTHER_NAME, _OTHER_IP = 9, 10, 62, 64
+# What a server says, as an alert of the protocol or by not speaking it.
+_REASONS = (
+    (
+        r"CERTIFICATE_REQUIRED|HANDSHAKE_FAILURE",
+        "it wants a certificate of its clients",
+        "set {group}.cert_file and {group}.key_file",
+    ),
+    (
+        r"ALERT_(UNKNOWN_CA|BAD_CERT|CERTIFICATE|UNSUPPORTED_CERT|DECRYPT_ERROR|ACCESS_DENIED)",
+        "it does not accept the certificate in {group}.cert_file",
+        "use one that is valid now, from a CA that it trusts",
+    ),
+    (
+        r"WRONG_VERSION_NUMBER|RECORD_LAYER|PACKET_LENGTH|UNEXPECTED_EOF",
+        "it does not speak TLS on this port",
+        "correct the port, or use a URL without TLS",
+    ),
+    (
+        r"PROTOCOL_VERSION|UNSUPPORTED_PROTOCOL",
+        "it has no version of TLS that is allowed here, 1.2 or newer",
+        "allow TLS 1.2 or 1.3 there",
+    ),
+    (
+        r"KEY_VALUES_MISMATCH",
+        "{group}.key_file is not the key of {group}.cert_file",
+        "give both files of one certificate",
+    ),
+    (
+        r"NO_START_LINE|PEM_LIB|BAD_BASE64|NO_CERTIFICATE_OR_CRL|BAD_DECRYPT|BAD_PASSWORD",
+        "a file of {group} is not PEM, or its key needs another password",
+        "give PEM files, and a key without a password",
+    ),
+)
+
+
+def client_context(
+    ca_file: str = "", cert_file: str = "", key_file: str = "", *, verify: bool = True
+) -> ssl.SSLContext:
+    """Return a context for TLS 1.2 or newer; without ``ca_file``, the system's CAs are trusted."""
+    check_readable(ca_file, cert_file, key_file)
+    context = ssl.create_default_context(cafile=ca_file or None)
+    if not verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if cert_file:
+        load_chain(context, cert_file, key_file)
+    return context
+
+
+def check_readable(*files: str) -> None:
+    """Raise an OSError that names the first of the files that cannot be read; OpenSSL's do not."""
+    for file in filter(None, files):
+        Path(file).open("rb").close()
+
+
+def load_chain(context: ssl.SSLContext, cert_file: str, key_file: str) -> None:
+    """Load a certificate and its key; a password would be asked for at the terminal."""
+    context.load_cert_chain(cert_file, key_file or None, password=lambda: "")
+
+
+def explained(error: BaseException, group: str) -> tuple[str, str] | None:
+    """Return what an error of TLS means and its remedy; ``group`` names the settings to change."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message.rstrip(".")
+        if error.verify_code in (_EXPIRED, _NOT_YET_VALID):
+            problem = f"its certificate is not valid now ({said})"
+            return problem, "renew it there, and compare the clocks"
+        if error.verify_code in (_OTHER_NAME, _OTHER_IP):
+            problem = f"its certificate is for another name ({said})"
+            return problem, f"use the name that it is for, or set {group}.server_name to it"
+        problem = f"its certificate is not from a trusted CA ({said})"
+        return problem, f"set {group}.ca_file to the certificate of the CA that signed it"
+    if isinstance(error, ssl.SSLError):
+        reason = error.reason or str(error)
+        for pattern, problem, remedy in _REASONS:
+            if re.search(pattern, reason):
+                said = problem.format(group=group)
+                return f"{said} ({reason})", remedy.format(group=group)
+        return f"TLS failed ({reason})", f"check {group}"
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename} cannot be read ({error.strerror})", f"correct {group}"
+    return None
