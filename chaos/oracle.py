@@ -215,16 +215,17 @@ class Oracle:
         for account, event_id in self._expected.notes.items():
             stored = await self._first.indexes.get_document("notes", account)
             found = 0 if stored is None else stored.version
-            self._count(tally, f"the document of {account}", self._expected.noted[account], found)
-            if stored is None or stored.text != note(event_id):
+            wanted = self._expected.noted[account]
+            self._count(tally, f"the document of {account}", wanted, found)
+            if found == wanted and (stored is None or stored.text != note(event_id)):
                 tally.reordered += 1
                 self._violations.append(f"the document of {account} is not that of {event_id}")
         chunks = await self._first.search("notes", "note", mode="text", top_k=_MOST_CHUNKS)
         texts: dict[str | None, list[str]] = {}
         for chunk in sorted(chunks, key=lambda chunk: chunk.position or 0):
             texts.setdefault(chunk.document, []).append(chunk.text)
-        wanted = {account: note(event_id) for account, event_id in self._expected.notes.items()}
-        if {account: "\n\n".join(own) for account, own in texts.items()} != wanted:
+        notes = {account: note(event_id) for account, event_id in self._expected.notes.items()}
+        if {account: "\n\n".join(own) for account, own in texts.items()} != notes:
             self._violations.append(f"the chunks of the index are {texts}")
 
     def _count(self, tally: Tally, what: str, wanted: int, found: int) -> None:

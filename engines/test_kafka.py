@@ -14,11 +14,16 @@ from random import Random
 from typing import NamedTuple
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from conformance.deduplication import DAY
 from conformance.suite import Opened, click, outcome
 from engines.brokers import kafka_brokers, url_of
 from headwater.backends.connect import inspect, migrate
+from headwater.backends.kafka.address import parse_url
+from headwater.backends.kafka.client import TopicProducer
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError
 from headwater.model.values import ServiceEvent
@@ -137,6 +142,49 @@ async def test_no_event_is_lost_doubled_or_reordered(
     reordered = sum(numbers != sorted(numbers) for numbers in by_entity.values())
     assert (len(lost), doubled, reordered) == (0, 0, 0)
     assert await reader.bus.backlog() == 0
+
+
+def require_replicas(cluster: Cluster, count: int) -> None:
+    """Let the topic take records when so many replicas are in sync."""
+    address = parse_url(cluster.settings.bus.url, cluster.settings.bus)
+    needed = ConfigEntry(
+        "min.insync.replicas", str(count), incremental_operation=AlterConfigOpType.SET
+    )
+    topic = ConfigResource(ResourceType.TOPIC, address.topic, incremental_configs=[needed])
+    admin = AdminClient({"bootstrap.servers": address.brokers, "log_level": 2})
+    (changed,) = admin.incremental_alter_configs([topic]).values()
+    changed.result()
+
+
+async def test_no_record_is_accepted_that_was_sent_before_another_is_given_up(
+    cluster: Cluster,
+) -> None:
+    """A publisher that repeats what failed would find it behind what did not fail."""
+    address = parse_url(cluster.settings.bus.url, cluster.settings.bus)
+    producer = TopicProducer(address, 8, 1_000)
+    await producer.send([(0, b"u1", b"before", [])])
+    await asyncio.to_thread(require_replicas, cluster, 3)
+    cluster.brokers[0].kill()
+    failed = asyncio.Event()
+
+    async def send(number: int) -> bool:
+        try:
+            await producer.send([(0, b"u1", b"%d" % number, [])])
+        except BackendError:
+            failed.set()
+            return False
+        return True
+
+    sending: list[asyncio.Task[bool]] = []
+    async with asyncio.timeout(60):
+        while not failed.is_set():
+            sending.append(asyncio.create_task(send(len(sending))))
+            await asyncio.sleep(0.05)
+        await asyncio.to_thread(require_replicas, cluster, 2)
+        assert not any(await asyncio.gather(*sending[:-1]))
+    cluster.brokers[0].start()
+    await producer.close()
+    assert len(sending) > 10
 
 
 async def test_the_doctor_finds_nothing_wrong_with_a_topic_of_migrate(cluster: Cluster) -> None:

@@ -14,11 +14,13 @@ import msgspec
 import pytest
 from confluent_kafka import Producer
 
+from conformance.deduplication import DAY
 from conformance.suite import Opened, click, outcome, until
 from headwater.backends.kafka.address import parse_url
+from headwater.backends.kafka.records import encode
 from headwater.core.partitioning import partition_of
 from headwater.model.values import MALFORMED, ServiceEvent
-from headwater.ports import Awaited, no_subjects
+from headwater.ports import Awaited, LogRecord, event_content, no_subjects
 from headwater.settings.schema import Settings
 from tests.conformance.openings import openings
 from tests.kafka import PARTITIONS, Brokers, on_kafka
@@ -147,6 +149,20 @@ async def test_publishers_and_feeders_append_each_event_once(
         assert sorted(e.payload["number"] for e in events if e.entity_id == "shared") == sorted(
             3 * list(range(100))
         )
+        assert await store.bus.backlog() == 0
+
+
+async def test_an_event_keeps_its_place_when_it_is_repeated_before_it_is_appended(
+    store: Opened, settings: Settings
+) -> None:
+    events = [click(number=number, event_id=f"e{number}") for number in range(3)]
+    # Accepted by a publisher that died, or could not reach Redis, before it appended them.
+    accepted = [encode(LogRecord(-1, event, event_content(event))) for event in events]
+    send(settings, [("u1", value, {"headers": headers}) for _, value, headers in accepted])
+    await store.bus.publish([events[0]], dedup_window=DAY)
+    async with appended(store):
+        found = await read_all(store, 3)
+        assert [event.payload["number"] for event in found] == [0, 1, 2]
         assert await store.bus.backlog() == 0
 
 

@@ -35,6 +35,7 @@ Sent = tuple[int, bytes, bytes, list[tuple[str, str | bytes | None]]]
 """The partition, the key, the value and the headers of a record."""
 
 _POLL_SECONDS = 0.1
+_GIVEN_UP_SECONDS = 10.0
 _FULL_PAUSE = 0.01
 _RETRIES = (0.1, 0.5)
 # Errors of the client itself; librdkafka's names of them begin with an underscore.
@@ -99,15 +100,21 @@ class _Acknowledgements:
 
 
 class TopicProducer:
-    """Sends records, and waits until all replicas in sync have them."""
+    """Sends records, and waits until all replicas in sync have them.
+
+    librdkafka may give up a record that waited for too long and send the next one of its partition.
+    So it is told to give up none: a call that waits for too long fails with all others that wait,
+    and what the brokers have of a partition is its beginning.
+    """
 
     def __init__(self, address: TopicAddress, timeout: float, largest: int) -> None:
         self._address = address
+        self._timeout = timeout
         self._config: dict[str, Any] = {
             "linger.ms": 1,
-            "message.timeout.ms": round(timeout * 1_000),
             "message.max.bytes": max(largest, 1_000_000),
             **address.options,
+            "message.timeout.ms": 0,
             "bootstrap.servers": address.brokers,
             "acks": "all",
             "enable.idempotence": True,
@@ -126,33 +133,45 @@ class TopicProducer:
             return []
         producer = self._started()
         acknowledged = _Acknowledgements(len(records))
-        for place, (partition, key, value, headers) in enumerate(records):
-            await self._produce(
-                partial(
-                    producer.produce,
-                    self._address.topic,
-                    partition=partition,
-                    key=key,
-                    value=value,
-                    headers=headers,
-                    on_delivery=acknowledged.of(place),
-                )
-            )
-        error = await acknowledged.done
+        try:
+            async with asyncio.timeout(self._timeout):
+                for place, record in enumerate(records):
+                    await self._produce(producer, record, acknowledged.of(place))
+                error = await acknowledged.done
+        except TimeoutError:
+            self._give_up(producer)
+            raise BackendUnavailableError(
+                f"Kafka, {self._address}: no acknowledgement within {self._timeout:g} seconds; "
+                "check that its brokers run and that min.insync.replicas of them have the topic"
+            ) from None
         if error is not None:
             if error.fatal():
-                self._producer = None  # it sends nothing more; the next call starts another
+                self._give_up(producer)
             raise translated(error, self._address)
         return acknowledged.offsets
 
-    async def _produce(self, produce: Callable[[], None]) -> None:
-        while True:
+    async def _produce(
+        self, producer: Producer, record: Sent, on_delivery: Callable[..., None]
+    ) -> None:
+        partition, key, value, headers = record
+        while producer is self._producer:
             try:
-                return produce()
+                return producer.produce(
+                    *(self._address.topic, value, key, partition),
+                    headers=headers,
+                    on_delivery=on_delivery,
+                )
             except BufferError:
                 await asyncio.sleep(_FULL_PAUSE)  # too many records wait for the brokers
             except KafkaException as error:
                 raise translated(error.args[0], self._address) from error
+        raise TimeoutError
+
+    def _give_up(self, producer: Producer) -> None:
+        """Send nothing more by this producer; the next call starts another."""
+        if producer is self._producer:
+            self._producer = None
+            producer.purge(blocking=False)
 
     def _started(self) -> Producer:
         if self._closed:
@@ -168,7 +187,8 @@ class TopicProducer:
     def _poll(self, producer: Producer) -> None:
         while self._producer is producer and not self._closed:
             producer.poll(_POLL_SECONDS)
-        producer.flush(_POLL_SECONDS)
+        # Calls that wait for records of a producer that was given up are told.
+        producer.flush(_POLL_SECONDS if self._closed else _GIVEN_UP_SECONDS)
 
     async def close(self) -> None:
         self._closed = True

@@ -39,12 +39,16 @@ local is_next = first <= offset and offset < after and not is_full
 forget_expired(seen, accepted, now)
 
 -- An id belongs to the first record that claimed it, so a publisher is told the truth about a
--- record that is appended later.
-local function content_of_owner(own, key, content)
+-- record that is appended later. But a record whose publisher could not claim it, as Redis was away,
+-- takes it at its turn from a repetition after it: what was published between the two comes later.
+local function content_of_owner(own, key, content, is_turn)
   local known = redis.call('HGET', accepted, key)
   if known and is_remembered(seen, key, now) then
     local owner, of_owner = string.match(known, '^(%d*)(.*)$')
-    return owner ~= own and of_owner
+    local is_repetition = is_turn and of_owner == content and (tonumber(owner) or 0) > tonumber(own)
+    if not is_repetition then
+      return owner ~= own and of_owner
+    end
   end
   if content ~= '' and window_end > 0 then
     redis.call('HSET', accepted, key, own .. content)
@@ -55,8 +59,9 @@ end
 
 local answers, appended, last, awaited = {}, 0, false, false
 for i = 12, #ARGV, 7 do
-  local answer = content_of_owner(ARGV[i], ARGV[i + 1], ARGV[i + 2])
-  if not answer and is_next and tonumber(ARGV[i]) >= offset then
+  local is_turn = is_next and tonumber(ARGV[i]) >= offset
+  local answer = content_of_owner(ARGV[i], ARGV[i + 1], ARGV[i + 2], is_turn)
+  if not answer and is_turn then
     last = redis.call('XADD', events, '*', 't', ARGV[i + 3], 'k', ARGV[i + 4], 'e', ARGV[i + 5])
     appended = appended + 1
     if ARGV[i + 6] == '1' then
