@@ -25,9 +25,8 @@ def main() -> int:
     if given.backfill:
         return backfill(given.seed, given.backfill)
     seconds = given.seconds or given.events / _EVENTS_PER_SECOND
-    order = Order(
-        given.seed, given.events, given.workers, seconds, given.cluster, given.bus == "kafka"
-    )
+    sizes = (given.seed, given.events, given.workers, seconds)
+    order = Order(*sizes, given.cluster, given.bus == "kafka", given.sentinel)
     folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
     passed = False
     try:
@@ -64,8 +63,12 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7, help="seed of the plan")
     parser.add_argument("--workers", type=int, default=3, help="number of worker processes")
     parser.add_argument("--seconds", type=float, help="duration of publishing")
-    parser.add_argument(
+    layout = parser.add_mutually_exclusive_group()
+    layout.add_argument(
         "--cluster", action="store_true", help="run on a Redis Cluster, with failovers"
+    )
+    layout.add_argument(
+        "--sentinel", action="store_true", help="run behind three Sentinels, with failovers"
     )
     parser.add_argument(
         "--bus",

@@ -1,4 +1,4 @@
-"""Failover of the first master of a cluster to its replica, without the loss of a write."""
+"""Failover of a master to its replica, in a cluster or by Sentinels, without losing a write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from chaos.waiting import until
-from tests.cluster import MASTERS
+from tests.sentinels import NAME
 from tests.servers import Machine
 
 _DONE_WITHIN_SECONDS = 60.0
@@ -32,12 +32,11 @@ class Failover:
 
     def __init__(self, machines: Sequence[Machine]) -> None:
         self._master, *rest = machines
-        self._replica = rest[MASTERS - 1] if len(machines) > MASTERS else self._master
+        self._replica = rest[-1] if rest else self._master
 
     async def kill_master(self, seconds: float) -> None:
         """Kill the master, promote its replica, and start the killed one as the new replica."""
-        await _ask(self._master, "CLIENT PAUSE", _PAUSE_MILLISECONDS, "WRITE")
-        await _within_limit(self._has_all_writes, "the replica did not get all writes")
+        await self._hold_writes()
         await asyncio.to_thread(self._master.kill)
         await self._promote("FORCE")
         await asyncio.sleep(seconds)
@@ -49,6 +48,10 @@ class Failover:
         await self._promote()
         await _within_limit(self._is_replicating, "the old master did not become a replica")
 
+    async def _hold_writes(self) -> None:
+        await _ask(self._master, "CLIENT PAUSE", _PAUSE_MILLISECONDS, "WRITE")
+        await _within_limit(self._has_all_writes, "the replica did not get all writes")
+
     async def _promote(self, *how: str) -> None:
         """Promote the replica; ask again if the other masters have not voted for it in time."""
 
@@ -57,11 +60,14 @@ class Failover:
             return role == b"master"
 
         async def is_promoted() -> bool:
-            await _ask(self._replica, "CLUSTER FAILOVER", *how)
+            await self._ask_for_promotion(*how)
             return await until(is_master, _VOTE_SECONDS)
 
         await _within_limit(is_promoted, "the replica was not promoted")
         self._master, self._replica = self._replica, self._master
+
+    async def _ask_for_promotion(self, *how: str) -> None:
+        await _ask(self._replica, "CLUSTER FAILOVER", *how)
 
     async def _has_all_writes(self) -> bool:
         master, replica = [
@@ -72,6 +78,36 @@ class Failover:
     async def _is_replicating(self) -> bool:
         role = await _ask(self._replica, "ROLE")
         return bool(role[0] == b"slave" and role[3] == b"connected")
+
+
+class SentinelFailover(Failover):
+    """Kills or exchanges the master that Sentinels watch."""
+
+    def __init__(self, machines: Sequence[Machine], sentinels: Sequence[Machine]) -> None:
+        super().__init__(machines)
+        self._sentinels = sentinels
+
+    async def exchange(self) -> None:
+        # Sentinels do not ask the old master, which they make a replica some seconds later.
+        await self._hold_writes()
+        await super().exchange()
+        await _ask(self._replica, "CONFIG SET", "min-replicas-to-write", 0)
+
+    async def _hold_writes(self) -> None:
+        # A pause would hold what Sentinels send, too.
+        await _ask(self._master, "CONFIG SET", "min-replicas-to-write", 9)
+        await _within_limit(self._has_all_writes, "the replica did not get all writes")
+
+    async def _ask_for_promotion(self, *how: str) -> None:
+        await _ask(self._sentinels[0], "SENTINEL FAILOVER", NAME)
+
+    async def _promote(self, *how: str) -> None:
+        await super()._promote(*how)
+        await _within_limit(self._is_agreed, "the Sentinels did not agree on the new master")
+
+    async def _is_agreed(self) -> bool:
+        places = [await _ask(s, "SENTINEL GET-MASTER-ADDR-BY-NAME", NAME) for s in self._sentinels]
+        return all(int(port) == self._master.port for _, port in places)
 
 
 async def _within_limit(condition: Callable[[], Awaitable[bool]], problem: str) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import redis.asyncio
 
 from chaos.deployment import Deployment
-from chaos.failover import Failover
+from chaos.failover import Failover, SentinelFailover
 from chaos.fleet import Fleet
 from chaos.plan import Fault, Planned
 from chaos.producer import Ledger
@@ -32,7 +32,11 @@ class Faults:
         self._store = store
         self._fleet = fleet
         self._deployment = deployment
-        self._failover = Failover(servers.redis)
+        self._failover = (
+            SentinelFailover(servers.redis, servers.sentinels)
+            if servers.sentinels
+            else Failover(servers.redis)
+        )
         self._frozen: set[asyncio.Task[None]] = set()
         self._ways: dict[Fault, Callable[[Planned], Awaitable[None]]] = {
             "worker killed": self._kill_worker,

@@ -74,7 +74,7 @@ ON_CLUSTER: Mapping[Fault, int] = {
     "Redis master killed, replica promoted": 3,
     "Redis master and replica exchanged": 2,
 }
-"""The faults of a run on a cluster, each with its number in 20,000 events."""
+"""The faults of a run on a cluster, or behind Sentinels, each with its number in 20,000 events."""
 
 ON_BROKERS: Mapping[Fault, int] = {"Kafka broker killed": 3, "Kafka broker stopped for a moment": 1}
 """The further faults of a run with events in Kafka, each with its number in 20,000 events."""

@@ -55,6 +55,7 @@ class Order(NamedTuple):
     seconds: float
     cluster: bool = False
     kafka: bool = False
+    sentinel: bool = False
 
 
 class ChaosReport(msgspec.Struct, frozen=True):
@@ -76,13 +77,16 @@ class ChaosReport(msgspec.Struct, frozen=True):
 
 async def run(order: Order, folder: Path) -> ChaosReport:
     """Run the whole plan; write the logs to the folder."""
-    async with servers(WORKER, cluster=order.cluster, kafka=order.kafka) as started:
+    kinds = {"cluster": order.cluster, "kafka": order.kafka, "sentinel": order.sentinel}
+    async with servers(WORKER, **kinds) as started:
         try:
             return await _run(order, started, folder)
         finally:
             for number, machine in enumerate(started.redis):
                 shutil.copy(machine.log, folder / f"redis-{number}.log")
             shutil.copy(started.postgres.log, folder / "postgres.log")
+            for number, machine in enumerate(started.sentinels):
+                shutil.copy(machine.log, folder / f"sentinel-{number}.log")
             for number, machine in enumerate(started.brokers):
                 shutil.copy(machine.log, folder / f"kafka-{number}.log")
 
@@ -121,10 +125,10 @@ class Attack:
 
     async def run(self, folder: Path) -> None:
         """Publish all events and inject the faults between them."""
-        seed, events, _, seconds, cluster, kafka = self._order
+        seed, events, _, seconds, cluster, kafka, sentinel = self._order
         rate = rate_of(events, seconds)
         kinds = {
-            **(plan.ON_CLUSTER if cluster else plan.ON_SERVER),
+            **(plan.ON_CLUSTER if cluster or sentinel else plan.ON_SERVER),
             **(plan.ON_BROKERS if kafka else {}),
         }
         faults = plan.faults(seed, events, self._targets, kinds)

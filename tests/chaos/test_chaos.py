@@ -26,10 +26,11 @@ async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_c
 
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("layout", ["cluster", "sentinel"])
 async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_failovers(
-    tmp_path: Path,
+    tmp_path: Path, layout: str
 ) -> None:
-    order = Order(seed=7, events=2_000, workers=2, seconds=5, cluster=True)
+    order = Order(seed=7, events=2_000, workers=2, seconds=5)._replace(**{layout: True})
     report = await run(order, tmp_path)
     assert violations(report) == []
     assert report.acknowledged == 2_000

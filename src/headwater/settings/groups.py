@@ -281,13 +281,24 @@ class TlsSettings(SettingsGroup, frozen=True):
     ] = ""
 
 
+class SentinelSettings(SettingsGroup, frozen=True):
+    """Settings of the Sentinels of a URL with redis+sentinel://."""
+
+    username: Annotated[str, "user of the Sentinels, who is not that of the URL"] = ""
+    password: Annotated[Secret, "password of the Sentinels, which is not that of the URL"] = ""
+    encrypted: Annotated[
+        Literal["auto", "yes", "no"], "whether Sentinels are spoken to by TLS; auto: as Redis is"
+    ] = "auto"
+    tls: TlsSettings = TlsSettings()
+
+
 class RedisSettings(SettingsGroup, frozen=True):
     """Settings of Redis."""
 
     url: Annotated[
         Url,
         "URL of the Redis server for events and current values; commas separate the servers of a "
-        "cluster",
+        "cluster, or the Sentinels of redis+sentinel://one:26379,two:26379/name",
     ] = ""
     prefix: Annotated[Text, "prefix of all keys"] = "headwater"
     timeout: Annotated[Seconds, "timeout of a command, in seconds"] = 5.0
@@ -295,6 +306,7 @@ class RedisSettings(SettingsGroup, frozen=True):
         Seconds, "timeout of connecting, in seconds; at most `redis.timeout`"
     ] = 3.0
     tls: TlsSettings = TlsSettings()
+    sentinel: SentinelSettings = SentinelSettings()
 
 
 class BusSettings(SettingsGroup, frozen=True):

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from redis.crc import key_slot
 
 from headwater.backends.redis import client as client_module
@@ -67,7 +68,8 @@ async def opened(port: int) -> AsyncIterator[Redis]:
 
 def wait_at_most(redis: Redis, seconds: float) -> None:
     """Change the timeout of a client and of its connections."""
-    redis.timeout = redis._connect_timeout = seconds  # noqa: SLF001
+    redis.timeout = seconds
+    redis._settings = replace(redis._settings, timeout=seconds, connect_timeout=seconds)  # noqa: SLF001
     for connection in redis.connections.values():
         connection._timeout = seconds  # noqa: SLF001
         # Its timer was started with the timeout before, and is started again by the next call.

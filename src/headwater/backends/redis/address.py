@@ -9,15 +9,20 @@ from urllib.parse import parse_qs, unquote
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
 
-_PORT = 6379
-_URL = re.compile(r"(\w+)://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?")
+_PORT, _SENTINEL_PORT = 6379, 26379
+_URL = re.compile(r"([\w+]+)://(?:([^/?#]*)@)?([^/?#]*)([^?#]*)(?:\?([^#]*))?")
 _HOST = re.compile(r"(?:\[([^\]]+)\]|([^\[\]:]+))?(?::(.*))?")
-_NEXT_URL = re.compile(r",\s*\w+://")
-_SCHEMES = ("redis", "rediss", "valkey", "valkeys", "unix")
+_NEXT_URL = re.compile(r",\s*[\w+]+://")
+_SENTINEL = "+sentinel"
+_SERVERS = ("redis", "rediss", "valkey", "valkeys")
+_SCHEMES = (*_SERVERS, *(scheme + _SENTINEL for scheme in _SERVERS), "unix")
 
 
 class Address(NamedTuple):
-    """The address of a server, with the credentials and the database to use."""
+    """The address of a server, with the credentials and the database to use.
+
+    With the name of a ``master`` it is that of a Sentinel, which knows where this master is.
+    """
 
     host: str
     port: int
@@ -26,24 +31,27 @@ class Address(NamedTuple):
     password: str = ""
     database: int = 0
     secure: bool = False
+    master: str = ""
 
     def at(self, host: str, port: int) -> Self:
-        """Return the address of another server of the same cluster."""
-        return self._replace(host=host, port=port, path="")
+        """Return the address of another server of the same cluster, or of the master itself."""
+        return self._replace(host=host, port=port, path="", master="")
 
     def __str__(self) -> str:
-        return self.path or f"{self.host}:{self.port}"
+        place = self.path or f"{self.host}:{self.port}"
+        return f"{self.master!r} of the Sentinels at {place}" if self.master else place
 
 
 def parse_url(url: str) -> list[Address]:
     """Return the servers of ``redis://user:password@host:port,host:port/0``, at least one.
 
     The scheme is ``rediss`` for an encrypted connection, and ``unix:///path?db=0`` names a socket.
+    ``redis+sentinel://host:port,host:port/name?db=0`` names Sentinels and a master that they watch.
     """
     if url.partition("://")[0] not in _SCHEMES:
         raise ConfigError(
-            "redis.url must begin with redis://, rediss:// (encrypted) or unix://, "
-            "for example redis://localhost:6379/0"
+            "redis.url must begin with redis://, rediss:// (encrypted), unix:// or "
+            "redis+sentinel://, for example redis://localhost:6379/0"
         )
     if _NEXT_URL.search(url):
         raise _invalid(
@@ -53,10 +61,14 @@ def parse_url(url: str) -> list[Address]:
     if (parts := _URL.fullmatch(url)) is None:
         raise _invalid("it contains a '#'")
     scheme, user, hosts, path, options = parts.groups(default="")
-    endpoints = [_endpoint(host) for host in hosts.split(",")] if hosts else [("localhost", _PORT)]
+    scheme, sentinel, _ = scheme.partition(_SENTINEL)
+    usual = _SENTINEL_PORT if sentinel else _PORT
+    endpoints = [_endpoint(host, usual) for host in (hosts or "localhost").split(",")]
     username, _, password = user.partition(":")
-    is_local = scheme == "unix"
+    is_local, place = scheme == "unix", path.strip("/")
     database = _option(options, "db")
+    if sentinel and not place:
+        raise _invalid("it must name the master, as in redis+sentinel://one:26379,two:26379/name")
     return [
         Address(
             host,
@@ -64,14 +76,15 @@ def parse_url(url: str) -> list[Address]:
             path=unquote(path) if is_local else "",
             username=unquote(username),
             password=unquote(password),
-            database=_number(database if is_local else path.strip("/") or database, "database"),
+            database=_number(database if is_local or sentinel else place or database, "database"),
             secure=scheme in ("rediss", "valkeys"),
+            master=unquote(place) if sentinel else "",
         )
         for host, port in endpoints
     ]
 
 
-def _endpoint(text: str) -> tuple[str, int]:
+def _endpoint(text: str, usual: int) -> tuple[str, int]:
     parts = _HOST.fullmatch(text)
     if not text or parts is None:
         raise _invalid("after the user and the password it must name host:port, or several of them")
@@ -80,7 +93,7 @@ def _endpoint(text: str) -> tuple[str, int]:
         name.encode("idna")
     except UnicodeError:
         raise _invalid("a host is not a valid name") from None
-    return ipv6 or name or "localhost", _number(port, "port") if port else _PORT
+    return ipv6 or name or "localhost", _number(port, "port") if port else usual
 
 
 def _option(options: str, wanted: str) -> str:

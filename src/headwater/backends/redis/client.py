@@ -13,13 +13,16 @@ from importlib.resources import files
 from typing import Any, NamedTuple, Self
 
 import hiredis
+from msgspec.structs import replace
 
 from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.connection import Command, Push, RedisConnection, open_connection
 from headwater.backends.redis.errors import refused
+from headwater.backends.redis.sentinels import Sentinels
 from headwater.backends.redis.shared_tasks import SharedTasks
+from headwater.core.logging import log
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
-from headwater.settings.groups import RedisSettings, TlsSettings
+from headwater.settings.groups import RedisSettings
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _GLOB = re.compile(r"[*?\[\]\\^]")
@@ -32,7 +35,7 @@ _REDIRECTION_PAUSES = (0, 0.05, 0.1, 0.2, 0.4, 0.8)
 _NOT_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
 _OLDEST = (7, 0)
 _UNKNOWN_HOSTS = (None, b"", b"?")
-_NO_TLS = TlsSettings()
+_OTHERS = RedisSettings()
 
 
 class Script(NamedTuple):
@@ -90,17 +93,26 @@ _Run = Callable[[Address, Sequence[Call]], Awaitable[list[Any]]]
 
 
 class Redis:
-    """One server, or the masters of a cluster, each over one shared connection."""
+    """One server, or the masters of a cluster, each over one shared connection.
+
+    Behind Sentinels it is one server, whose place is asked for whenever a connection is opened.
+    """
 
     def __init__(
-        self, url: str, timeout: float, connect_timeout: float, tls: TlsSettings = _NO_TLS
+        self, url: str, timeout: float, connect_timeout: float, settings: RedisSettings = _OTHERS
     ) -> None:
-        self._tls = tls
+        """``settings`` have all that is not given otherwise."""
+        # A server that is silent is noticed while connecting, before its commands are late.
+        patience = min(connect_timeout, timeout)
+        self._settings = replace(settings, url=url, timeout=timeout, connect_timeout=patience)
+        self.timeout = timeout
         self._seeds = parse_url(url)
         self._seed = self._seeds[0]
-        self.timeout = timeout
-        # A server that is silent is noticed while connecting, before its commands are late.
-        self._connect_timeout = min(connect_timeout, timeout)
+        self._sentinels: Sentinels | None = None
+        if self._seed.master:
+            self._sentinels = Sentinels(self._seeds, self._settings, self._move_to)
+            self._seeds = [self._seed]
+        self._subscribers: set[RedisConnection] = set()
         self.connections: dict[Address, RedisConnection] = {}
         self._opening = SharedTasks[RedisConnection]()
         self._learning = SharedTasks[None]()
@@ -115,7 +127,7 @@ class Redis:
     @classmethod
     def of(cls, settings: RedisSettings) -> Self:
         """Return a client of the server in the settings."""
-        return cls(settings.url, settings.timeout, settings.connect_timeout, settings.tls)
+        return cls(settings.url, settings.timeout, settings.connect_timeout, settings)
 
     async def open(self) -> None:
         """Connect to a server and find out its version and whether it is in a cluster."""
@@ -223,11 +235,15 @@ class Redis:
             undo.callback(connection.close)
             await self._checked(connection, [["SUBSCRIBE", channel]])
             undo.pop_all()
+        self._subscribers.add(connection)
+        connection.closed.add_done_callback(lambda _: self._subscribers.discard(connection))
         return connection
 
     async def close(self) -> None:
         """Close all connections and wait for their end."""
         self._closed = True
+        if self._sentinels is not None:
+            await self._sentinels.close()
         await self._learning.close()
         await self._opening.close()
         connections, self.connections = self.connections, {}
@@ -324,16 +340,47 @@ class Redis:
             )
             undo.pop_all()
         self.connections[address] = connection
-        connection.closed.add_done_callback(partial(self._forget, connection))
+        connection.closed.add_done_callback(partial(self._forget, address, connection))
         return connection
 
     async def _opened(self, address: Address, on_push: Push | None = None) -> RedisConnection:
-        timeouts = (self.timeout, self._connect_timeout)
-        return await open_connection(address, *timeouts, on_push, self._tls)
+        settings = self._settings
+        if self._sentinels is not None:
+            self._sentinels.watch()
+            address = address.at(*await self._sentinels.master())
+        timeouts = (self.timeout, settings.connect_timeout)
+        connection = await open_connection(address, *timeouts, on_push, settings.tls)
+        if self._sentinels is not None:
+            with ExitStack() as undo:
+                undo.callback(connection.close)
+                await self._check_master(connection)
+                undo.pop_all()
+        return connection
 
-    def _forget(self, connection: RedisConnection, _: object) -> None:
-        if self.connections.get(connection.address) is connection:
-            del self.connections[connection.address]
+    async def _check_master(self, connection: RedisConnection) -> None:
+        """Refuse a server that is no longer, or not yet, the master that a Sentinel takes it for.
+
+        HELLO tells the role, too, and needs no right, other than ROLE.
+        """
+        (hello,) = await self._checked(connection, [["HELLO"]])
+        if dict(zip(hello[::2], hello[1::2], strict=True))[b"role"] != b"master":
+            raise BackendUnavailableError(
+                f"Redis at {connection.address} is a replica, though Sentinels name it as the "
+                "master: a failover is in progress; try again"
+            )
+
+    def _move_to(self, host: str, port: int) -> None:
+        """Leave every server but the master; what it did with the commands is unknown."""
+        for connection in [*self.connections.values(), *self._subscribers]:
+            if (connection.address.host, connection.address.port) != (host, port):
+                log.warning(
+                    "Redis has another master", was=str(connection.address), now=f"{host}:{port}"
+                )
+                connection.retire()
+
+    def _forget(self, address: Address, connection: RedisConnection, _: object) -> None:
+        if self.connections.get(address) is connection:
+            del self.connections[address]
         self._mark_stale()
 
     def _mark_stale(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from headwater.backends.redis.client import Call, Redis, script_call
 from headwater.backends.redis.keys import Keys
-from headwater.backends.redis.notifications import Subscription
+from headwater.backends.redis.subscription import Subscription
 from headwater.core.partitioning import partition_of
 from headwater.ports import Awaited
 

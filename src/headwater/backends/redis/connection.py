@@ -62,6 +62,8 @@ class RedisConnection(asyncio.Protocol):
         self._problem = "was closed"
         self.alive = True
         """Whether commands may be sent."""
+        self.is_retired = False
+        """Whether it was closed to be replaced, and not because of a failure."""
         self.closed = self._loop.create_future()
         """Done when the connection has ended."""
 
@@ -172,6 +174,11 @@ class RedisConnection(asyncio.Protocol):
 
     def close(self) -> None:
         self._abort("was closed")
+
+    def retire(self) -> None:
+        """Close the connection because another one has to be used."""
+        self.is_retired = True
+        self.close()
 
 
 async def open_connection(

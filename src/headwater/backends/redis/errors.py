@@ -35,6 +35,7 @@ _UNAVAILABLE = {
     "WRONGPASS": "correct the user and the password in redis.url",
 }
 _OTHERS = {
+    "ERR unknown command 'SCRIPT": "a Sentinel is named by redis+sentinel://host:26379/name",
     "WRONGTYPE": "something else writes to our keys: give one of them another redis.prefix",
 }
 

@@ -11,15 +11,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from headwater.backends.redis.client import Redis
-from headwater.core.logging import Outage
-from headwater.errors import BackendError, ClosedError
-
-_PAUSE = 0.5
+from headwater.backends.redis.subscription import Subscription
+from headwater.errors import ClosedError
 
 Token = tuple[int, int]
 """Identifies the last message about a partition."""
@@ -33,61 +29,6 @@ class _WaitingWorker:
     def wake(self, *, workers_changed: bool = False) -> None:
         self.workers_changed |= workers_changed
         self.awake.set()
-
-
-class Subscription:
-    """The messages of a channel; a lost connection is opened again."""
-
-    def __init__(
-        self,
-        redis: Redis,
-        channel: str,
-        on_message: Callable[[Any], None],
-        on_subscribed: Callable[[], None],
-        on_lost: Callable[[], None] = lambda: None,
-    ) -> None:
-        """``on_lost`` is called after every attempt that failed, until the next one."""
-        self._redis = redis
-        self._channel = channel
-        self._on_message = on_message
-        self._on_subscribed = on_subscribed
-        self._on_lost = on_lost
-        self._listening: asyncio.Task[None] | None = None
-        self._outage = Outage("messages")
-
-    def start(self) -> None:
-        """Subscribe, unless that was done before."""
-        if self._listening is None:
-            self._listening = asyncio.get_running_loop().create_task(self._listen())
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._receive()
-            except BackendError as error:
-                self._outage.report(
-                    "warning", "subscription to Redis failed; polling", error, self._channel
-                )
-                self._on_lost()
-            await asyncio.sleep(_PAUSE)
-
-    async def _receive(self) -> None:
-        """Receive messages until the connection is lost; a PING detects a silent loss."""
-        connection = await self._redis.subscribe(self._channel, self._on_message)
-        try:
-            self._outage.recovered(self._channel)
-            self._on_subscribed()
-            while True:
-                await asyncio.wait([connection.closed], timeout=self._redis.timeout)
-                await connection.calls([["PING"]])
-        finally:
-            connection.close()
-
-    async def close(self) -> None:
-        if self._listening is not None:
-            self._listening.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._listening
 
 
 class Notifications:

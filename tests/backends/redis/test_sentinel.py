@@ -1,0 +1,196 @@
+"""A store whose Redis is found by Sentinels, and its failovers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.backends.redis.address import Address, parse_url
+from headwater.backends.redis.client import Redis, command
+from headwater.engine.worker.worker import Worker
+from headwater.errors import BackendError, BackendUnavailableError, ConfigError
+from headwater.settings.groups import RedisSettings, SentinelSettings
+from headwater.settings.schema import Settings
+from tests.engine.support import until
+from tests.sentinels import NAME, Watched, ask, wait_until, watched
+from tests.servers import sentinel_machine
+
+pytestmark = pytest.mark.chaos
+
+DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
+
+
+@pytest.fixture
+def servers() -> Iterator[Watched]:
+    with watched(*DURABLE) as servers:
+        yield servers
+
+
+@asynccontextmanager
+async def connected(servers: Watched, patience: float = 2.0) -> AsyncIterator[Redis]:
+    client = Redis.of(RedisSettings(url=servers.url, timeout=patience, connect_timeout=patience))
+    try:
+        await client.open()
+        yield client
+    finally:
+        await client.close()
+
+
+def test_an_address_names_sentinels_and_the_master() -> None:
+    assert parse_url("redis+sentinel://me:p@one,two:7000/shop?db=2") == [
+        Address("one", 26379, "", "me", "p", 2, master="shop"),
+        Address("two", 7000, "", "me", "p", 2, master="shop"),
+    ]
+    assert parse_url("rediss+sentinel://one/shop")[0].secure
+    with pytest.raises(ConfigError, match="must name the master"):
+        parse_url("redis+sentinel://one,two")
+
+
+async def test_a_sentinel_without_its_scheme_is_named(servers: Watched) -> None:
+    port = servers.sentinels[0].port
+    client = Redis(f"redis://127.0.0.1:{port}", timeout=60, connect_timeout=60)
+    with pytest.raises(BackendError, match=r"redis\+sentinel://"):
+        await client.open()
+    await client.close()
+
+
+async def test_an_unknown_name_and_missing_sentinels_are_named(servers: Watched) -> None:
+    url = servers.url.replace(NAME, "ship")
+    client = Redis(url, timeout=5, connect_timeout=5)
+    with pytest.raises(BackendUnavailableError, match="no Sentinel knows where 'ship' is"):
+        await client.open()
+    await client.close()
+    client = Redis("redis+sentinel://127.0.0.1:1/shop", timeout=5, connect_timeout=5)
+    with pytest.raises(BackendUnavailableError, match=r"127\.0\.0\.1:1 could not be reached"):
+        await client.open()
+    await client.close()
+
+
+async def test_one_sentinel_of_three_may_be_missing(servers: Watched) -> None:
+    servers.sentinels[0].kill()
+    async with connected(servers) as client:
+        assert await client.call(command("k", "INCR", "k")) == 1
+
+
+async def test_sentinels_have_their_own_user(servers: Watched) -> None:
+    for sentinel in servers.sentinels:
+        ask(sentinel, "ACL SETUSER", "app", "on", ">s3cret", "allchannels", "+@all")
+        ask(sentinel, "ACL SETUSER", "default", "off")
+    own = SentinelSettings(username="app", password="s3cret")
+    settings = RedisSettings(url=servers.url, timeout=5, connect_timeout=5, sentinel=own)
+    client = Redis.of(settings)
+    await client.open()
+    await client.close()
+    with pytest.raises(BackendUnavailableError, match="NOAUTH"):
+        await Redis(servers.url, timeout=5, connect_timeout=5).open()
+
+
+async def test_a_frozen_master_that_wakes_up_is_never_written_to(servers: Watched) -> None:
+    # Longer than the failover: the connection to the old master would outlive it.
+    async with connected(servers, patience=60) as client:
+        await client.call(command("k", "SET", "k", "before"))
+        old = servers.master()
+        old.freeze()
+        pending = asyncio.create_task(client.call(command("k", "SET", "k", "unknown")))
+        await until(lambda: servers.master() is not old)
+
+        async def write() -> bool:
+            try:
+                await client.call(command("k", "SET", "k", "after"))
+            except BackendUnavailableError:
+                return False
+            return True
+
+        await until(write)
+        old.thaw()
+        with pytest.raises(BackendUnavailableError):
+            await pending
+        for _ in range(200):
+            await client.call(command("k", "INCR", "count"))
+        assert ask(servers.master(), "GET", "k") == b"after"
+        assert ask(servers.master(), "GET", "count") == b"200"
+        # Sentinels make it a replica only seconds later; until then it would take every write.
+        assert ask(old, "GET", "count") in (None, b"200")
+
+
+async def test_a_replica_that_a_sentinel_names_is_refused(servers: Watched) -> None:
+    replica = next(server for server in servers.servers if server is not servers.master())
+    directives = (f"sentinel monitor {NAME} 127.0.0.1 {replica.port} 1",)
+    with sentinel_machine(*directives) as stale:
+        await until(lambda: bool(ask(stale, "PING")))
+        url = f"redis+sentinel://127.0.0.1:{stale.port}/{NAME}"
+        client = Redis(url, timeout=5, connect_timeout=5)
+        with pytest.raises(BackendUnavailableError, match="is a replica"):
+            await client.open()
+        await client.close()
+
+
+async def test_no_acknowledged_event_is_lost_when_the_master_is_killed(
+    servers: Watched, production: Settings
+) -> None:
+    settings = production.replace(
+        partitions=4,
+        redis={"url": servers.url, "timeout": 2, "connect_timeout": 2},
+        worker={"lease_ttl": 2},
+    )
+    store = FeatureStore(settings=settings)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="visit", default=0)
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        before: int = await store.get_feature("visits", user_id)
+        return before + 1
+
+    acknowledged = 0
+
+    async def publish(number: int) -> None:
+        nonlocal acknowledged
+        name = f"user-{number % 7}"
+        while True:
+            try:
+                await store.publish("visit", name, event_id=f"event-{number}")
+            except BackendUnavailableError:
+                await asyncio.sleep(0.05)
+            else:
+                acknowledged += 1
+                return
+
+    async def publish_all() -> None:
+        for number in range(1_500):
+            await publish(number)
+
+    async with store:
+        worker = Worker(store)
+        working = asyncio.create_task(worker.run())
+        publishing = asyncio.create_task(publish_all())
+        await until(lambda: acknowledged > 400)
+        old = servers.master()
+        # What a replica does not have dies with its master, so it gets everything first.
+        await asyncio.to_thread(ask, old, "CLIENT PAUSE", 30_000, "WRITE")
+        await asyncio.to_thread(wait_until, lambda: _has_all(servers))
+        await asyncio.to_thread(old.kill)
+        await publishing
+
+        async def total() -> bool:
+            ids = [f"user-{number}" for number in range(7)]
+            rows = await store.get_features(["visits"], ids)
+            return bool(sum(row["visits"] for row in rows.values()) == 1_500)
+
+        await until(total)
+        assert servers.master() is not old
+        worker.stop()
+        await working
+
+
+def _has_all(servers: Watched) -> bool:
+    offsets = {
+        ask(server, "INFO", "replication")["master_repl_offset"] for server in servers.servers
+    }
+    return len(offsets) == 1
