@@ -45,6 +45,7 @@ def test_the_public_names_are_these() -> None:
         "AuditEntry",
         "AuditPage",
         "AuditReport",
+        "BackupReport",
         "Blob",
         "Chunk",
         "ChunkLineage",

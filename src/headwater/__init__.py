@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headwater.model.admin import AuditEntry as AuditEntry
     from headwater.model.admin import AuditPage as AuditPage
     from headwater.model.admin import AuditReport as AuditReport
+    from headwater.model.admin import BackupReport as BackupReport
     from headwater.model.admin import ConsumerGroup as ConsumerGroup
     from headwater.model.admin import ConsumerLag as ConsumerLag
     from headwater.model.admin import ForgetReport as ForgetReport
@@ -128,6 +129,7 @@ _PUBLIC = {
         "AuditEntry",
         "AuditPage",
         "AuditReport",
+        "BackupReport",
         "ConsumerGroup",
         "ConsumerLag",
         "ForgetReport",

@@ -20,7 +20,7 @@ LOCAL = {
     "": {
         *("open", "drain", "source", "event", "entity", "feature", "retriever", "context"),
         *("template_feature", "sql_feature", "stored_feature", "index_retriever"),
-        "test_feature",
+        *("test_feature", "backup"),
     },
 }
 # Verbs of the client alone.

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Seque
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from operator import methodcaller
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args
 
@@ -19,6 +20,7 @@ from headwater.backends.runners.choice import runner_of
 from headwater.core.clock import Clock
 from headwater.core.logging import Outage
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError, MissingExtraError
+from headwater.model.admin import BackupReport
 from headwater.model.health import Finding, Findings, Health
 from headwater.ports import Backends, HealthCheck, LogKind, OfflineStore
 from headwater.settings.schema import Settings, on_servers
@@ -73,6 +75,19 @@ async def migrate(settings: Settings) -> list[int]:
     backend = _load("headwater.backends.postgres.migrate", "Postgres")
     versions: list[int] = await backend.migrate(settings)
     return versions
+
+
+def restore(settings: Settings, folder: Path, home: Path | None = None) -> BackupReport:
+    """Make a home, by default that of the settings, from a backup of an embedded store."""
+    if home is None and on_servers(settings):
+        raise ConfigError(
+            "a backup of `headwater backup` is of an embedded home, and HEADWATER_ENV is "
+            "production; name the home to make with --to"
+        )
+    report: BackupReport = _load("headwater.backends.sqlite.backup").restore(
+        folder.absolute(), (home or Path(settings.home)).absolute()
+    )
+    return report
 
 
 async def _servers(settings: Settings, clock: Clock) -> Backends:
@@ -210,6 +225,12 @@ class _ServerLifecycle:
 
     async def scrub(self) -> None:
         """Do nothing: the files belong to the servers."""
+
+    async def back_up(self, folder: Path) -> BackupReport:
+        raise ConfigError(
+            "`headwater backup` copies an embedded home, and this store is on Redis and Postgres: "
+            "back up Postgres with pg_dump or your provider's snapshots (see Backups in the docs)"
+        )
 
     async def close(self) -> None:
         try:

@@ -48,6 +48,8 @@ VERBS = {
     "forget": ("operating", "Erase one entity: values, history, events, values in records."),
     "mentions": ("operating", "List what others have with the id of an entity."),
     "migrate": ("operating", "Create or update the Postgres tables."),
+    "backup": ("operating", "Copy the embedded store into a new folder while it is used."),
+    "restore": ("operating", "Make an embedded store of a backup."),
     "graph": ("projects", "Print the dependency graph as Mermaid."),
     "docs": ("projects", "Write a page of all declarations, for a team's wiki."),
     "doctor": ("projects", "Examine the installation, and name problems and remedies."),

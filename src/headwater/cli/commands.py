@@ -57,6 +57,8 @@ LOCAL_ONLY = {
     "mcp": "it runs the functions of a features file here, for the program that starts it",
     "keys": "keys and their file stay on the machine that makes them",
     "migrate": "it changes the tables of the Postgres server in the settings",
+    "backup": "it copies the home of this machine",
+    "restore": "it makes a home on this machine",
     "metrics": "its output does not depend on a store",
     "config": "it shows the settings of this machine",
     "plan": "it computes with numbers that were measured before",

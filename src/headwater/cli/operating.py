@@ -1,9 +1,10 @@
-"""Commands of operators: lag, consumer groups, audits, rebuilds, pruning, erasure, migration."""
+"""Commands of operators: lag, groups, audits, rebuilds, pruning, erasure, migration, backups."""
 
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -11,6 +12,7 @@ from rich.console import Console
 from rich.live import Live
 
 from headwater.backends.connect import migrate as migrate_backends
+from headwater.backends.connect import restore as restore_home
 from headwater.cli.commands import (
     DECLARED,
     DECLARED_ARGUMENT,
@@ -23,6 +25,7 @@ from headwater.cli.commands import (
     Since,
     Yes,
     option_names,
+    run,
 )
 from headwater.cli.output import (
     check_terminal,
@@ -38,6 +41,7 @@ from headwater.cli.output import (
 )
 from headwater.errors import GroupInUseError, StoreMismatchError, UnknownGroupError
 from headwater.model.admin import (
+    BackupReport,
     ConsumerGroup,
     ConsumerLag,
     ForgetReport,
@@ -533,3 +537,35 @@ def migrate(call: CommandCall) -> None:
     elif on_servers(settings):
         result = "Nothing to migrate: the tables are up to date."
     call.show({"versions": versions}, result)
+
+
+@app.command(file=STORE)
+def backup(call: CommandCall, folder: Path) -> None:
+    """Copy the embedded store of this moment into a new folder, and verify the copy.
+
+    Workers and servers may be running. Redis and Postgres have tools of their own.
+
+    Args:
+        folder: The folder to make; it must not exist.
+    """
+    report = run(call.local, lambda store: store.backup(folder))
+    call.show(report, f"Backed up {_copied(report)} to {report.folder}; every byte was verified.")
+
+
+@app.command()
+def restore(call: CommandCall, folder: Path, *, to: Path | None = None) -> None:
+    """Make an embedded store of a backup, and verify it.
+
+    A store that exists is left alone. Erasures since the backup have to be made again.
+
+    Args:
+        folder: The folder that `headwater backup` made.
+        to FOLDER: The home to make. Default: the setting `home`.
+    """
+    report = restore_home(load(), folder, to)
+    made = f"{second_text(report.created_at)}, {_copied(report)}, to {report.folder}"
+    call.show(report, f"Restored the backup of {made}; every byte was verified.")
+
+
+def _copied(report: BackupReport) -> str:
+    return f"{pluralize(report.files, 'file')} with {report.bytes:,} bytes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -28,6 +29,7 @@ from headwater.features.schedule import tick_now
 from headwater.history.retention import Retention, prune
 from headwater.model.admin import (
     AuditReport,
+    BackupReport,
     ForgetReport,
     MentionCounts,
     MentionPage,
@@ -73,6 +75,12 @@ class Administration:
         catalog = await engine.catalog.follow()
         served = await ServedAudit(engine, engine.reader).compare(records, limit, catalog)
         return replace(report, served=served)
+
+    async def back_up(self, folder: Path) -> BackupReport:
+        """Copy the store of one moment into a new folder."""
+        track_source(*EVERYTHING)
+        async with audited(self._engine, "admin.backup", str(folder)):
+            return await self._engine.backends.lifecycle.back_up(folder)
 
     async def prune(self, *, dry_run: bool, **ages: Duration | None) -> PruneReport:
         """Remove what is older than these ages, or than those of the settings if all are None."""

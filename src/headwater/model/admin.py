@@ -91,6 +91,17 @@ class RebuildReport(msgspec.Struct, frozen=True):
     __repr__ = short_repr("entity_ids", "values")
 
 
+class BackupReport(msgspec.Struct, frozen=True):
+    """A backup of an embedded home: where it is, of which moment, and how large."""
+
+    folder: str
+    created_at: datetime
+    files: int
+    bytes: int
+
+    __repr__ = short_repr("folder", "files", "bytes")
+
+
 class StoredValue(msgspec.Struct, frozen=True):
     """A value as it is stored online or in history."""
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import msgspec
 
+from headwater.model.admin import BackupReport
 from headwater.model.health import Health
 from headwater.ports.audit import AuditLog
 from headwater.ports.catalog import Catalog
@@ -62,6 +64,12 @@ class Lifecycle(Protocol):
         """Remove what erased rows left in the files of this process's own making.
 
         Servers do that by themselves, Postgres with its next vacuum.
+        """
+
+    async def back_up(self, folder: Path) -> BackupReport:
+        """Copy the store of one moment into a new folder, and verify the copy.
+
+        Servers have tools of their own: raises ConfigError.
         """
 
     async def close(self) -> None:

@@ -22,6 +22,7 @@ from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.graph import draw
 from headwater.declarations.runtime import runtime_of
 from headwater.features.call_scope import check_not_replaying, loaded_value
+from headwater.model.admin import BackupReport
 from headwater.model.callers import current_caller
 from headwater.model.declarations import Graph
 from headwater.model.events import PayloadLike, new_event
@@ -179,6 +180,20 @@ class FeatureStore(StoreVerbs):
 
         await Worker(self).drain()
 
+    async def backup(self, folder: str | Path) -> BackupReport:
+        """Copy an embedded store of this moment into a new folder, while it is used, and verify it.
+
+        ``headwater restore`` makes a store of the copy. The audit log names the folder.
+
+        >>> (await store.backup("monday")).files
+        1
+        """
+        check_not_replaying("backup")
+        engine = await self._runtime.open()
+        from headwater.engine.administration import Administration  # noqa: PLC0415 - loaded with the engine
+
+        return await Administration(engine).back_up(Path(folder))
+
     async def test_feature(
         self,
         name: FeatureRef,
@@ -260,5 +275,6 @@ class SyncStore(SyncVerbs[FeatureStore]):
     _get_feature = blocking(FeatureStore.get_feature, _loaded_value)
     set_feature = blocking(FeatureStore.set_feature)
     drain = blocking(FeatureStore.drain)
+    backup = blocking(FeatureStore.backup)
     test_feature = blocking(FeatureStore.test_feature)
     open = blocking(FeatureStore.open)

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from headwater.backends.segment_files import damage_in, damaged_error
+from headwater.backends.sqlite.backup import back_up
 from headwater.backends.sqlite.bus import SqliteBus, SqliteDeadLetters
 from headwater.backends.sqlite.cache import SqliteCache
 from headwater.backends.sqlite.erasures import SqliteCatalog, SqliteErasures
@@ -22,7 +23,8 @@ from headwater.backends.sqlite.records import SqliteAuditLog, SqliteRecordLog
 from headwater.backends.sqlite.vectors.index import SqliteVectorIndex
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock
-from headwater.errors import BackendError
+from headwater.errors import BackendError, ConfigError
+from headwater.model.admin import BackupReport
 from headwater.model.health import Health
 from headwater.ports import HealthCheck
 from headwater.settings.schema import Settings
@@ -37,6 +39,8 @@ class SqliteEnvironment:
     """All backends in the database of one home, which is created if needed."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
         self.home = Home(Path(settings.home).absolute(), settings.partitions)
         self.home.open()
         group = settings.worker.consumer_group
@@ -105,6 +109,15 @@ class SqliteEnvironment:
 
         await asyncio.to_thread(rewrite)
         await self._writer.run(lambda _: None, erases=True)
+
+    async def back_up(self, folder: Path) -> BackupReport:
+        if self._settings.lake.url:
+            raise ConfigError(
+                "a home whose history is in a lake cannot be backed up by itself: its database and "
+                "the lake's tables have to be of one moment; stop its processes, copy the home, "
+                "the catalog and the lake's files, and start them again"
+            )
+        return await asyncio.to_thread(back_up, self.home, folder, self._clock.now())
 
     async def close(self) -> None:
         self.bus.close()
