@@ -91,10 +91,6 @@ def restore(settings: Settings, folder: Path, home: Path | None = None) -> Backu
 
 
 async def _servers(settings: Settings, clock: Clock) -> Backends:
-    if settings.lake.url:
-        raise ConfigError(
-            "lake.url is set, and a store on Redis and Postgres cannot have a lake yet; unset it"
-        )
     # All are loaded before the first one is opened.
     kafka_module = (
         _load("headwater.backends.kafka.environment", "Kafka") if settings.bus.url else None
@@ -119,6 +115,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
                 settings, clock, redis.bus, redis.feed, is_confirmed
             )
         undo.pop_all()
+    lake = _lake_on_servers(settings, clock, postgres)
     catalog = CopiedCatalog(redis.catalog, postgres.catalog, redis.outbox)
     erasures = CopiedErasures(redis.erasures, postgres.erasures)
     return Backends(
@@ -127,7 +124,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         groups=redis.groups,
         dead_letters=redis.dead_letters,
         online=redis.online,
-        offline=postgres.offline,
+        offline=lake if settings.lake.url else postgres.offline,
         catalog=catalog,
         vectors=postgres.vectors,
         records=postgres.records,
@@ -135,8 +132,9 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         erasures=erasures,
         cache=redis.cache,
         notes=redis.cache,
-        lifecycle=_ServerLifecycle(redis, postgres, catalog, erasures, kafka),
+        lifecycle=_ServerLifecycle(redis, postgres, catalog, erasures, kafka, lake),
         source_tables=postgres.source_tables,
+        lake=lake.loaded if settings.lake.url else None,
         feeder=None if kafka is None else kafka.feeder,
     )
 
@@ -151,7 +149,9 @@ class _ServerLifecycle:
         catalog: CopiedCatalog,
         erasures: CopiedErasures,
         kafka: KafkaEnvironment | None,
+        lake: LazyOfflineStore[LakeOfflineStore],
     ) -> None:
+        self._lake = lake
         self._redis, self._postgres, self._kafka = redis, postgres, kafka
         self._catalog, self._erasures = catalog, erasures
         self._proving: asyncio.Task[None] | None = None
@@ -240,6 +240,8 @@ class _ServerLifecycle:
             await self._catalog.close()
             if self._kafka is not None:
                 await self._kafka.close()
+            if self._lake.opened is not None:
+                await asyncio.to_thread(self._lake.opened.close)
             await self._postgres.close()
         finally:
             await self._redis.close()
@@ -288,7 +290,7 @@ def _lake(settings: Settings, clock: Clock, sqlite: SqliteEnvironment) -> LakeOf
     store: LakeOfflineStore = module.LakeOfflineStore(
         sqlite.tail,
         settings.lake,
-        module.open_catalog(settings.lake, home.path),
+        module.open_catalog(settings.lake, module.catalog_in_home(home.path)),
         home.scratch,
         clock,
         settings.offline,
@@ -297,6 +299,34 @@ def _lake(settings: Settings, clock: Clock, sqlite: SqliteEnvironment) -> LakeOf
     store.create()
     store.adopt(sqlite.tail, home.segments)
     return store
+
+
+def _lake_on_servers(
+    settings: Settings, clock: Clock, postgres: PostgresEnvironment
+) -> LazyOfflineStore[LakeOfflineStore]:
+    """Return the lake whose tail is in Postgres; it takes over the rows that Postgres has."""
+    tail, limits, url = postgres.lake_tail, settings.offline, settings.postgres.url
+
+    def load() -> LakeOfflineStore:
+        module = _load("headwater.backends.lake.store", "lake")
+        positions = _load("headwater.backends.duckdb.store").EventPositions(*tail.POSITIONS)
+        scratch = Path(settings.home) / "scratch"
+        scratch.mkdir(parents=True, exist_ok=True)
+        address = module.catalog_in_postgres(url, settings.postgres.schema)
+        store: LakeOfflineStore = module.LakeOfflineStore(
+            *(tail, settings.lake, module.open_catalog(settings.lake, address), scratch, clock),
+            *(limits, runner_of(settings.runner, of_frames=True)),
+            positions=positions,
+            database=postgres.offline,
+        )
+        tail.begin()
+        store.create()
+        return store
+
+    def has_full_segment() -> bool:
+        return any(tail.bound(kind, limits.segment_rows) for kind in get_args(LogKind))
+
+    return LazyOfflineStore(load, has_full_segment, postgres.offline.maintain)
 
 
 def _load(module: str, server: str = "") -> ModuleType:
@@ -324,7 +354,8 @@ class LazyOfflineStore(Generic[S]):
         self._load = load
         self._has_work = has_work
         self._prune = prune
-        self._store: S | None = None
+        self.opened: S | None = None
+        """The store, once it is loaded."""
         port = OfflineStore
         self.append, self.as_of = self._loading(port.append), self._loading(port.as_of)
         self.latest, self.rows = self._loading(port.latest), self._loading(port.rows)
@@ -351,18 +382,18 @@ class LazyOfflineStore(Generic[S]):
 
     async def loaded(self) -> S:
         """Return the store, loaded."""
-        if self._store is None:
+        if self.opened is None:
             try:
-                self._store = await asyncio.to_thread(self._load)
+                self.opened = await asyncio.to_thread(self._load)
             except OSError as error:
                 raise BackendUnavailableError(
                     f"history could not be opened: {error}; free the missing resource"
                 ) from error
-        return self._store
+        return self.opened
 
     async def maintain(self) -> None:
         await self._prune()
-        if self._store is not None or await asyncio.to_thread(self._has_work):
+        if self.opened is not None or await asyncio.to_thread(self._has_work):
             await (await self.loaded()).maintain()
 
 

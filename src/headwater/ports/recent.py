@@ -52,8 +52,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 class RecentHistory(Protocol):
     """The newest rows of history and events, and the manifest of the segments with the rest.
 
-    Its methods block and are called in a thread. Sequence numbers grow in commit order and are
-    never reused. Only one caller at a time may change the manifest.
+    Its methods block and are called in a thread. Sequence numbers are never reused, and
+    grow in commit order up to ``settled``. Only one caller at a time may change the manifest.
     """
 
     def snapshot(
@@ -101,8 +101,20 @@ class RecentHistory(Protocol):
     def replace(self, names: Sequence[str], merged: Sequence[Segment], now: datetime) -> None:
         """Add segments and retire those whose rows are in them, in one transaction."""
 
-    def forget(self, names: Sequence[str]) -> None:
+    def forget_segments(self, names: Sequence[str]) -> None:
         """Remove segments whose files are deleted from the manifest."""
+
+    def settled(self) -> Mark | None:
+        """Return a mark that no row of history can get any more; None if none can get a lower one.
+
+        Numbers of rows that are not committed yet may be lower than those of others.
+        """
+
+    def fence(self) -> None:
+        """Raise if another writer has changed the manifest since the lock was acquired.
+
+        Changes that were begun before are refused from now on.
+        """
 
     def reserve(self, rows: int) -> int:
         """Reserve sequence numbers of history for an import; return the first."""
@@ -178,9 +190,18 @@ class LakeTail(Protocol):
 
     def remove(self, numbers: Sequence[int]) -> None: ...
 
-    def remove_events(self, before: datetime, *, dry_run: bool) -> int: ...
+    def settled(self) -> Mark | None: ...
 
-    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int: ...
+    def remove_events(self, before: datetime, *, after: Mark, dry_run: bool) -> int:
+        """Remove events as ``RecentHistory`` does; count those after a mark."""
+
+    def forget_events(
+        self, entity_id: str, keep: Collection[str], *, after: Mark, dry_run: bool
+    ) -> int:
+        """Remove events as ``RecentHistory`` does; count those after a mark."""
+
+    def forget(self, entity: str, entity_id: str, keep: Collection[str]) -> None:
+        """Remove whatever is left of an entity, also rows that are in the lake already."""
 
     def ledger(self) -> Ledger: ...
 

@@ -188,9 +188,9 @@ class LakeSettings(SettingsGroup, frozen=True):
 
     url: Annotated[
         Url,
-        "folder, or s3://bucket/prefix, of the tables; empty to keep history in the home",
+        "folder, or s3://bucket/prefix, of the tables; empty for history in the home or Postgres",
     ] = ""
-    catalog: Annotated[Url, "URL of a REST catalog; empty for one in the home"] = ""
+    catalog: Annotated[Url, "URL of a REST catalog; empty for one in the home or in Postgres"] = ""
     catalog_token: Annotated[Secret, "token that is sent to the REST catalog"] = ""
     warehouse: Annotated[str, "warehouse of the REST catalog; empty for its default"] = ""
     namespace: Annotated[Text, "namespace of the tables `history` and `events`"] = "headwater"

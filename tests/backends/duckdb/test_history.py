@@ -314,9 +314,9 @@ class DyingTail(SqliteRecentHistory):
         super().replace(names, merged, now)
         self._reach("after replace")
 
-    def forget(self, names: Sequence[str]) -> None:
+    def forget_segments(self, names: Sequence[str]) -> None:
         self._reach("before forget")
-        super().forget(names)
+        super().forget_segments(names)
 
 
 @pytest.mark.parametrize(

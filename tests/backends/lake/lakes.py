@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from headwater.backends.lake.store import LakeOfflineStore, open_catalog
+from headwater.backends.lake.store import LakeOfflineStore, catalog_in_home, open_catalog
 from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import SystemClock
 from headwater.ports import LakeTail
@@ -30,7 +30,7 @@ def lake_of(folder: Path, parts: Embedded, tail: LakeTail | None = None) -> Lake
     store = LakeOfflineStore(
         tail or parts.tail,
         settings.lake,
-        open_catalog(settings.lake, parts.home.path),
+        open_catalog(settings.lake, catalog_in_home(parts.home.path)),
         parts.home.scratch,
         SystemClock(),
         settings.offline,

@@ -16,13 +16,19 @@ from typing import Any
 import pyiceberg.io.pyarrow  # noqa: F401 - once, before the processes are forked
 from pyiceberg.catalog.sql import SqlCatalog
 
+from headwater.backends.connect import connect
 from headwater.backends.lake.files import LakeFolder
 from headwater.backends.lake.history import LakeHistory
 from headwater.backends.lake.tables import LakeTable
+from headwater.backends.postgres.lake_tail import PostgresLakeTail
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
+from headwater.core.clock import SystemClock
+from headwater.settings.loading import load
+from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import embedded
 from tests.backends.lake.lakes import SEGMENT_ROWS, lake_of
 
+SERVERS = "servers"
 STEPS: list[tuple[type, str]] = [
     (LakeFolder, "write"),
     (LakeTable, "commit"),
@@ -32,6 +38,10 @@ STEPS: list[tuple[type, str]] = [
     (SqliteRecentHistory, "export"),
     (LakeHistory, "replace"),
     (LakeFolder, "delete"),
+    (PostgresLakeTail, "trim"),
+    (PostgresLakeTail, "export"),
+    (PostgresLakeTail, "_delete_history"),
+    (PostgresLakeTail, "_delete_events"),
 ]
 
 
@@ -41,6 +51,11 @@ class UnlockedTail(SqliteRecentHistory):
     @contextmanager
     def lock(self, *, wait: bool) -> Iterator[bool]:
         yield True
+
+
+@contextmanager
+def _not_locked(self: PostgresLakeTail, *, wait: bool) -> Iterator[bool]:
+    yield True
 
 
 def die_at(step: int) -> None:
@@ -65,6 +80,14 @@ def die_at(step: int) -> None:
         setattr(owner, name, staticmethod(deadly(function)) if is_static else deadly(function))
 
 
+async def roll_on_servers(settings: Settings, step: int) -> None:
+    PostgresLakeTail.lock = _not_locked  # type: ignore[method-assign]
+    die_at(step)
+    backends = await connect(settings, SystemClock())
+    while True:
+        await backends.offline.maintain()
+
+
 async def roll(folder: Path, step: int) -> None:
     with embedded(folder / "home", SEGMENT_ROWS) as parts:
         store = lake_of(folder, parts, UnlockedTail(parts.home, parts.erasures))
@@ -73,29 +96,32 @@ async def roll(folder: Path, step: int) -> None:
             await store.maintain()
 
 
-def start(folder: Path, step: int) -> int:
+def start(where: Path | Settings, step: int) -> int:
     """Start a process that dies at a step; return its id."""
     child = os.fork()
     if not child:
         try:
-            asyncio.run(roll(folder, step))
+            asyncio.run(
+                roll(where, step) if isinstance(where, Path) else roll_on_servers(where, step)
+            )
         finally:
             os._exit(1)  # it was not killed
     return child
 
 
-def kill_many(folder: Path, kills: int) -> None:
+def kill_many(where: Path | Settings, kills: int) -> None:
     """Keep two processes running until so many have died, each at a later step."""
     steps = iter(range(1, kills + 1))
-    running = {start(folder, next(steps)), start(folder, next(steps))}
+    running = {start(where, next(steps)), start(where, next(steps))}
     while running:
         child, status = os.wait()
         running.discard(child)
         if not os.WIFSIGNALED(status):
             sys.exit(f"a writer ended with {status}")
         if (step := next(steps, None)) is not None:
-            running.add(start(folder, step))
+            running.add(start(where, step))
 
 
 if __name__ == "__main__":
-    kill_many(Path(sys.argv[1]), int(sys.argv[2]))
+    # A folder of a home and a lake, or the settings of the environment.
+    kill_many(Path(sys.argv[1]) if sys.argv[1] != SERVERS else load(), int(sys.argv[2]))

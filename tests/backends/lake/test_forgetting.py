@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
+from headwater.backends.lake.history import LakeHistory
 from headwater.core.duckdb_session import glob_literal
+from headwater.ports import LogKind, TailFile
 from tests.backends.duckdb.embedded import after, change, embedded
 from tests.backends.lake.lakes import SEGMENT_ROWS, lake_of
+from tests.backends.lake.rolling_process import UnlockedTail
 
 CANARY = "person-4711"
 
@@ -51,3 +57,46 @@ async def test_no_file_of_the_lake_has_a_forgotten_entity(tmp_path: Path) -> Non
         counts = "SELECT count(*), count(DISTINCT entity_id) FROM feature_history"
         left = await store.query(counts, {})
         assert left.rows == [(77, 77)]
+
+
+class InterruptedTail(UnlockedTail):
+    """A tail whose caller lost its lock in the middle of a change, without noticing."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def export(self, *args: Any, **named: Any) -> dict[LogKind, TailFile] | None:
+        exported = super().export(*args, **named)
+        meanwhile, self.meanwhile = self.meanwhile, lambda: None
+        meanwhile()
+        return exported
+
+
+async def test_rows_that_another_writer_moves_while_they_are_forgotten_are_forgotten_too(
+    tmp_path: Path,
+) -> None:
+    with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
+        tail = InterruptedTail(parts.home, parts.erasures)
+        store, other = lake_of(tmp_path, parts, tail), lake_of(tmp_path, parts)
+        rows = [change(n, entity_id=CANARY, as_of=after(n)) for n in range(SEGMENT_ROWS)]
+        await parts.online.put(rows)
+        tail.meanwhile = lambda: asyncio.run(other.maintain())
+        await store.forget("User", CANARY)
+        assert holding(tmp_path / "lake", CANARY) == []
+        assert (await store.query("SELECT * FROM feature_history", {})).rows == []
+
+
+async def test_the_file_of_a_refused_change_is_deleted(tmp_path: Path) -> None:
+    with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
+        tail = InterruptedTail(parts.home, parts.erasures)
+        store = lake_of(tmp_path, parts, tail)
+        await parts.online.put([change(n, entity_id=CANARY) for n in range(SEGMENT_ROWS)])
+        other = LakeHistory(UnlockedTail(parts.home, parts.erasures), store.tables)
+
+        def fence() -> None:
+            with other.lock(wait=True):
+                other.fence()
+
+        tail.meanwhile = fence
+        await store.maintain()
+        assert holding(tmp_path / "lake", CANARY) == []
+        assert parts.tail_rows() == SEGMENT_ROWS

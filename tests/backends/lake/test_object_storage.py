@@ -9,7 +9,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pyarrow import fs
 
-from headwater.backends.lake.store import LakeOfflineStore, open_catalog
+from headwater.backends.lake.store import LakeOfflineStore, catalog_in_home, open_catalog
 from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import SystemClock
 from headwater.ports import Point
@@ -45,7 +45,7 @@ def lake_in(endpoint: str, parts: Embedded, prefix: str) -> LakeOfflineStore:
     store = LakeOfflineStore(
         parts.tail,
         settings.lake,
-        open_catalog(settings.lake, parts.home.path),
+        open_catalog(settings.lake, catalog_in_home(parts.home.path)),
         parts.home.scratch,
         SystemClock(),
         settings.offline,

@@ -8,13 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater.backends.connect import connect
 from headwater.backends.lake.history import LakeHistory
 from headwater.backends.lake.store import LakeOfflineStore
 from headwater.backends.lake.tables import LakeConflictError
-from headwater.core.clock import SystemClock
-from headwater.errors import ConfigError, HomeError
-from headwater.settings.schema import Settings
+from headwater.errors import HomeError
 from tests.backends.duckdb.embedded import after, change, embedded
 from tests.backends.lake.lakes import SEGMENT_ROWS, lake_of
 from tests.backends.lake.rolling_process import UnlockedTail
@@ -75,10 +72,3 @@ async def test_a_home_with_segments_moves_them_and_refuses_readers_without_the_l
         assert await values(store) == [*range(2 * SEGMENT_ROWS + 3)]
         with pytest.raises(HomeError, match=r"set lake\.url"):
             await parts.history.query(_VALUES, {})
-
-
-async def test_a_store_on_servers_refuses_a_lake(tmp_path: Path) -> None:
-    servers = {"redis": {"url": "redis://h"}, "postgres": {"url": "postgresql://h/d"}}
-    settings = Settings().replace(lake={"url": str(tmp_path)}, **servers)
-    with pytest.raises(ConfigError, match="cannot have a lake yet; unset it"):
-        await connect(settings, SystemClock())

@@ -146,7 +146,7 @@ async def test_segments_of_an_earlier_version_get_checksums_and_are_merged_with_
         has_checksum = {s.name: s.checksum is not None for s in parts.tail.manifest()}
         assert has_checksum.pop("events-gone") is False
         assert set(has_checksum.values()) == {True}
-        parts.tail.forget(["events-gone"])
+        parts.tail.forget_segments(["events-gone"])
         with parts.home.connect() as writing:
             writing.execute(
                 "INSERT INTO events VALUES (9, 1, 'e9', 'note', 'u1', 0, 0, '{}', NULL, 'trace')"

@@ -145,7 +145,7 @@ class SegmentWriter:
         before = self._clock.now() - self._grace
         expired = [s.name for s in manifest if s.retired_at is not None and s.retired_at <= before]
         self._folder.remove(expired)
-        self._tail.forget(expired)
+        self._tail.forget_segments(expired)
 
     def _move(self, log: SegmentLog, upto: Mark) -> None:
         with self._session() as duck:
@@ -241,6 +241,8 @@ class SegmentWriter:
             removed += self._remove_from_segments(duck, EVENTS, events, dry_run=dry_run)
             # Last: if this is interrupted, history tells to whom the entity belonged.
             history = self._remove_history(duck, values, dry_run=dry_run)
+            if not dry_run:
+                self._tail.fence()
             return Pruned(history=history, events=removed)
 
     def _remove_history(self, duck: Session, condition: str, *, dry_run: bool) -> int:

@@ -282,7 +282,8 @@ class DuckdbOfflineStore:
         def export(duck: Session) -> int:
             # Numbers that an import has reserved are used before it releases the lock.
             with self._files.lock(wait=True):
-                snapshot = self._tail.snapshot(duck.folder, ["history"])["history"]
+                upto = self._tail.settled()
+                snapshot = self._tail.snapshot(duck.folder, ["history"], upto=upto)["history"]
             # A first export reads every row; the next ones read few, of the newest files.
             open_log(duck, HISTORY, snapshot, self._files, is_whole=not after)
             return export_history(duck, file, after)

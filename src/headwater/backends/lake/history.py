@@ -142,8 +142,12 @@ class LakeHistory:
     def referenced(self) -> set[str]:
         return {file for table in self.tables.values() for file in referenced(table.load())}
 
-    def forget(self, names: Sequence[str]) -> None:
+    def forget_segments(self, names: Sequence[str]) -> None:
         """Do nothing: see ``expired``."""
+
+    def forget(self, entity: str, entity_id: str, keep: Collection[str]) -> None:
+        """Remove whatever the tail has of an entity."""
+        self._tail.forget(entity, entity_id, keep)
 
     def events_after(
         self, position: str | None, only: EventFilter, *, since: datetime, limit: int
@@ -153,6 +157,9 @@ class LakeHistory:
     def catalog(self) -> CatalogState:
         return self._tail.catalog()
 
+    def settled(self) -> Mark | None:
+        return self._tail.settled()
+
     def reserve(self, rows: int) -> int:
         return self._tail.reserve(rows)
 
@@ -160,10 +167,12 @@ class LakeHistory:
         self._tail.remove(numbers)
 
     def remove_events(self, before: datetime, *, dry_run: bool) -> int:
-        return self._tail.remove_events(before, dry_run=dry_run)
+        mark = self._base["events"].mark
+        return self._tail.remove_events(before, after=mark, dry_run=dry_run)
 
     def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
-        return self._tail.forget_events(entity_id, keep, dry_run=dry_run)
+        mark = self._base["events"].mark
+        return self._tail.forget_events(entity_id, keep, after=mark, dry_run=dry_run)
 
     def ledger(self) -> Ledger:
         return self._tail.ledger()

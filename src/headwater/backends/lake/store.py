@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,9 +13,10 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import RESTError
 from requests import RequestException
+from sqlalchemy.engine import make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from headwater.backends.duckdb.segments import LOGS
+from headwater.backends.duckdb.segments import LOGS, VIEWS
 from headwater.backends.duckdb.store import DuckdbOfflineStore, EventPositions
 from headwater.backends.lake.files import LakeFolder
 from headwater.backends.lake.history import LakeHistory
@@ -23,9 +24,19 @@ from headwater.backends.lake.tables import LakeConflictError, LakeTable
 from headwater.core.clock import Clock, from_micros
 from headwater.core.duckdb_session import parquet, scalar, session
 from headwater.core.object_storage import ObjectStorage
+from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendUnavailableError
 from headwater.model.lake import LakeTableStatus
-from headwater.ports import Change, LakeTail, LogKind, Pruned, RecentHistory, Runner
+from headwater.ports import (
+    Change,
+    LakeTail,
+    LogKind,
+    OfflineStore,
+    Pruned,
+    RecentHistory,
+    Rows,
+    Runner,
+)
 from headwater.settings.groups import LakeSettings, OfflineSettings
 
 _KINDS: Sequence[LogKind] = ("history", "events")
@@ -48,13 +59,15 @@ class LakeOfflineStore(DuckdbOfflineStore):
         runner: Runner,
         *,
         positions: EventPositions = EventPositions(),  # noqa: B008 - it cannot change
+        database: OfflineStore | None = None,
     ) -> None:
+        """``database`` runs the queries that read neither history nor events."""
         url = lake.url.rstrip("/") if lake.is_remote else str(Path(lake.url).absolute())
         self.tables = {kind: LakeTable(catalog, lake.namespace, kind, url) for kind in _KINDS}
-        self._history = LakeHistory(tail, self.tables)
-        self._lake_files = LakeFolder(url, self._history, storage_of(lake))
+        self.history = LakeHistory(tail, self.tables)
+        self._lake_files = LakeFolder(url, self.history, storage_of(lake))
         super().__init__(
-            self._history,
+            self.history,
             scratch,
             scratch,
             clock,
@@ -63,16 +76,22 @@ class LakeOfflineStore(DuckdbOfflineStore):
             files=self._lake_files,
             positions=positions,
         )
+        self._catalog = catalog
+        self._database = database
         self._snapshots = lake.snapshots
         self._grace = settings.segment_grace
         self._segment_rows = settings.segment_rows
         self._expire_at = 0.0
 
+    def close(self) -> None:
+        """Close the connections to the catalog."""
+        self._catalog.close()
+
     def create(self) -> list[LogKind]:
         """Create the tables that are missing; return their names."""
         if all(table.exists() for table in self.tables.values()):
             return []
-        with self._history.alone():
+        with self.history.alone():
             return [kind for kind, table in self.tables.items() if table.create()]
 
     def adopt(self, former: RecentHistory, folder: Path) -> None:
@@ -91,7 +110,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
                 log, present = (
                     LOGS[segment.kind],
                     self._lake_files.files(
-                        other for other in self._history.manifest() if other.kind == segment.kind
+                        other for other in self.history.manifest() if other.kind == segment.kind
                     ),
                 )
                 # Segments of earlier versions lack columns, which no row of this table has.
@@ -105,8 +124,18 @@ class LakeOfflineStore(DuckdbOfflineStore):
                 )
                 if not is_there:
                     written = self._lake_files.write(duck, log, rows, segment.buckets)
-                    self._history.add(written)
+                    self.history.add(written)
                 former.replace([segment.name], [], self._clock.now())
+
+    async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
+        if self._database is None or mentioned(sql, VIEWS):
+            return await super().query(sql, sources)
+        return await self._database.query(sql, sources)
+
+    async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:
+        if self._database is None or mentioned(sql, VIEWS):
+            return await super().prepare(sql, sources)
+        return await self._database.prepare(sql, sources)
 
     async def append(self, changes: Sequence[Change]) -> int:
         for _ in range(_ATTEMPTS - 1):
@@ -132,9 +161,9 @@ class LakeOfflineStore(DuckdbOfflineStore):
         removed = Pruned()
         for attempt in range(_ATTEMPTS):
             try:
-                await self._run(self._fence)
                 done = await super().forget(entity, entity_id, keep=keep)
                 removed = Pruned(removed.history + done.history, removed.events + done.events)
+                await self._run(self.history.forget, entity, entity_id, keep)
                 # Also the files of writers that died before their commit.
                 await self._run(self._expire, None, wait=True)
                 break
@@ -155,10 +184,6 @@ class LakeOfflineStore(DuckdbOfflineStore):
                 "of the store"
             ) from error
 
-    def _fence(self) -> None:
-        with self._lake_files.lock(wait=True):
-            self._history.fence()
-
     async def expire(self, before: datetime) -> int:
         return await self._run(self._expire, before, wait=True)
 
@@ -170,11 +195,11 @@ class LakeOfflineStore(DuckdbOfflineStore):
         with self._lake_files.lock(wait=wait) as held:
             if not held:
                 return 0
-            files = {file for _, own in self._history.expired(before) for file in own}
+            files = {file for _, own in self.history.expired(before) for file in own}
             orphans = (
                 None if before is None else self._clock.now() - max(self._grace, timedelta(days=1))
             )
-            files |= {*self._lake_files.unreferenced(self._history.referenced(), orphans)}
+            files |= {*self._lake_files.unreferenced(self.history.referenced(), orphans)}
             self._lake_files.delete(files)
             return len(files)
 
@@ -197,7 +222,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
                     snapshots=len(snapshots),
                     snapshot_id=state.snapshot_id,
                     oldest_snapshot=None if oldest is None else from_micros(oldest * 1_000),
-                    waiting=self._history.has(kind, self._segment_rows, state.mark),
+                    waiting=self.history.has(kind, self._segment_rows, state.mark),
                     upto=state.mark,
                     location=table.location,
                 )
@@ -212,8 +237,8 @@ def storage_of(lake: LakeSettings) -> ObjectStorage | None:
     return ObjectStorage(lake.endpoint, lake.region, lake.access_key, lake.secret_key)
 
 
-def open_catalog(lake: LakeSettings, home: Path) -> Catalog:
-    """Open the catalog that the settings name, or the one in the home."""
+def open_catalog(lake: LakeSettings, database: str) -> Catalog:
+    """Open the REST catalog that the settings name, or else the one in a database."""
     options = {
         "warehouse": lake.warehouse or lake.url,
         "s3.endpoint": lake.endpoint,
@@ -227,9 +252,20 @@ def open_catalog(lake: LakeSettings, home: Path) -> Catalog:
         if lake.catalog_token:
             options["token"] = lake.catalog_token
         return RestCatalog("headwater", uri=lake.catalog, **options)
-    address = f"sqlite:///{home / 'iceberg.sqlite'}"
     try:
-        return SqlCatalog("headwater", uri=address, **options)
+        return SqlCatalog("headwater", uri=database, **options)
     except SQLAlchemyError:
         # Another process has created its tables at the same time.
-        return SqlCatalog("headwater", uri=address, **options)
+        return SqlCatalog("headwater", uri=database, **options)
+
+
+def catalog_in_home(home: Path) -> str:
+    """Return the address of the catalog in a home."""
+    return f"sqlite:///{home / 'iceberg.sqlite'}"
+
+
+def catalog_in_postgres(url: str, schema: str) -> str:
+    """Return the address of the catalog in a schema of Postgres."""
+    address = make_url(url).set(drivername="postgresql+psycopg")
+    options = {"options": f'-csearch_path="{schema}"', "application_name": f"headwater/{schema}"}
+    return address.update_query_dict(options).render_as_string(hide_password=False)

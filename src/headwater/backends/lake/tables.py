@@ -224,7 +224,7 @@ class LakeTable:
         # Not the base's own object: the library changes it.
         table = self._catalog.load_table(self._identifier)
         if table.metadata.current_snapshot_id != base.snapshot_id:
-            raise self._conflict()
+            raise self._conflict(added)
         transaction = table.transaction()
         update = transaction.update_snapshot(snapshot_properties={UPTO: upto})
         producer = update.overwrite() if removed else update.fast_append()
@@ -237,14 +237,19 @@ class LakeTable:
             transaction.set_properties({UPTO: upto})
         try:
             transaction.commit_transaction()
-        except CommitFailedException as error:
-            raise self._conflict() from error
-        except Exception:
-            if self.load().snapshot_by_id(producer.snapshot_id) is None:
-                raise
+        except Exception as error:
+            if self.load().snapshot_by_id(producer.snapshot_id) is not None:
+                return self.state()  # the answer was lost
+            if isinstance(error, CommitFailedException):
+                raise self._conflict(added) from error
+            raise
         return self.state()
 
-    def _conflict(self) -> LakeConflictError:
+    def _conflict(self, added: Sequence[DataFile]) -> LakeConflictError:
+        """Delete the files of a refused change, which may have rows that were erased since."""
+        for file in added:
+            with suppress(FileNotFoundError):
+                self.load().io.delete(file.file_path)
         return LakeConflictError(
             f"another writer has changed the table {self.kind} of the lake meanwhile; this change "
             "was not made, and is made by the next maintenance or call"

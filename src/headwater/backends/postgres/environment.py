@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from headwater.backends.postgres.erasures import CatalogCopy, PostgresErasures
 from headwater.backends.postgres.errors import REFUSED
+from headwater.backends.postgres.lake_tail import PostgresLakeTail
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
 from headwater.backends.postgres.pool import Connection, Postgres
@@ -60,7 +61,19 @@ class PostgresEnvironment:
         self.source_tables = PostgresSourceTables(postgres, settings.postgres, clock)
         self._long_reads = LongReads(postgres, settings.postgres)
         self.offline = PostgresOfflineStore(
-            postgres, self._long_reads, self._consumer, self.erasures, clock, settings.postgres
+            *(postgres, self._long_reads, self._consumer, self.erasures, clock, settings.postgres),
+            has_lake=bool(settings.lake.url),
+        )
+        # The lock of a lake is held for as long as rows are moved.
+        self._locks = Postgres(replace(settings.postgres, pool_size=1))
+        self.lake_tail = PostgresLakeTail(
+            postgres,
+            self._locks,
+            self._consumer,
+            self.erasures,
+            self.offline,
+            settings.offline.segment_grace,
+            clock,
         )
 
     async def prepare(self) -> None:
@@ -113,6 +126,7 @@ class PostgresEnvironment:
     async def close(self) -> None:
         await self.records.close()
         await self._consumer.close()
+        await self._locks.close()
         await self._long_reads.close()
         await self._postgres.close()
 

@@ -24,7 +24,7 @@ _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater tables'), hashtext($1)
 _HAS_TABLES = "SELECT to_regclass(format('%I._meta', $1::text)) IS NOT NULL"
 
 
-VERSION = 11
+VERSION = 12
 """The version of the tables that this version of Headwater works with."""
 
 SCHEMA = files(__package__).joinpath("schema.sql").read_text()

@@ -154,13 +154,8 @@ async def forget_entity(
     # Months that are being merged would get the rows back that were copied before.
     async with _alone(connection):
         features = [row["feature"] for row in await connection.fetch(_FEATURES, entity, entity_id)]
-        history = events = 0
-        for table in await partitions_of(connection, "_events"):
-            for pages in await pages_of(connection, table):
-                condition = f"{pages} AND {_EVENTS_OF}"
-                events += await _remove_rows(
-                    connection, table, condition, entity_id, list(keep), dry_run=dry_run
-                )
+        history = 0
+        events = await forget_events(connection, entity_id, keep=keep, dry_run=dry_run)
         # Last: if this is interrupted, history tells to whom the entity belonged.
         async with connection.transaction():
             for table in await partitions_of(connection, "_history"):
@@ -171,6 +166,20 @@ async def forget_entity(
                 removed = f"DELETE FROM _series WHERE {_SERIES_OF}"
                 await connection.execute(removed, entity, entity_id)
     return Pruned(history=history, events=events)
+
+
+async def forget_events(
+    connection: Connection, entity_id: str, *, keep: Collection[str], dry_run: bool
+) -> int:
+    """Remove the events with an id except some types; return their number."""
+    events = 0
+    for table in await partitions_of(connection, "_events"):
+        for pages in await pages_of(connection, table):
+            condition = f"{pages} AND {_EVENTS_OF}"
+            events += await _remove_rows(
+                connection, table, condition, entity_id, list(keep), dry_run=dry_run
+            )
+    return events
 
 
 async def _remove_rows(

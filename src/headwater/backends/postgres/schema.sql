@@ -160,6 +160,16 @@ CREATE INDEX _events_by_time ON _events ("timestamp");
 -- Rows are stored nearly in the order of their arrival, so a tiny index finds the newest ones.
 CREATE INDEX _events_by_arrival ON _events USING brin (received_at) WITH (autosummarize = on);
 
+-- The logs that a lake has too, since when, and up to which rows may be missing here and are
+-- deleted. Processes without the lake are refused from the first such mark on.
+CREATE TABLE _lake (
+    kind       text COLLATE "C" PRIMARY KEY,
+    trimmed    text COLLATE "C" NOT NULL DEFAULT '',
+    deleted    text COLLATE "C" NOT NULL DEFAULT '',
+    since      timestamptz NOT NULL DEFAULT now(),
+    trimmed_at timestamptz
+);
+
 CREATE VIEW events AS
 SELECT event_id, event_type, entity_id, "timestamp", received_at, _readable(payload) AS payload,
        traceparent

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -45,7 +47,7 @@ from headwater.backends.postgres.series_rows import write_series
 from headwater.core.batching import batched
 from headwater.core.clock import MICROSECOND, Clock, to_micros
 from headwater.core.sql_sources import HAS_PARAMETERS, NO_ROWS, SEVERAL_STATEMENTS, mentioned, shown
-from headwater.errors import InvalidInputError, QueryError
+from headwater.errors import ConfigError, InvalidInputError, QueryError
 from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
 from headwater.model.values import INTERNAL, ServiceEvent
 from headwater.ports import (
@@ -131,6 +133,8 @@ _EXISTS = (
     "SELECT coalesce(to_regclass(format('%I', lower($1::text))),"
     " to_regclass(format('%I', $1::text))) IS NOT NULL"
 )
+_IS_IN_LAKE = "SELECT EXISTS (SELECT FROM _lake WHERE trimmed <> '')"
+_CHECK_SECONDS = 5.0
 _MILLISECOND = 1_000
 _AFTER_ALL_PARTITIONS = 1 << 20
 _POSITION = re.compile(r"(\d{1,15})-(\d{1,7})-(\d{1,18})")
@@ -176,7 +180,11 @@ class PostgresOfflineStore:
         erasures: PostgresErasures,
         clock: Clock,
         settings: PostgresSettings,
+        *,
+        has_lake: bool = False,
     ) -> None:
+        self._has_lake = has_lake
+        self._checked_until = -math.inf
         self._postgres = postgres
         self._long_reads = long_reads
         self._consumer = consumer
@@ -185,9 +193,24 @@ class PostgresOfflineStore:
         self._settings = settings
         self._extended: Month | None = None
 
+    async def _catch_up(self) -> None:
+        """Copy what waits in the outbox; raise ConfigError if rows are in a lake alone.
+
+        Rows are deleted long after that was noted, so it need not be asked for at every read.
+        """
+        await self._consumer.catch_up()
+        if self._has_lake or time.monotonic() < self._checked_until:
+            return
+        if await self._postgres.run(lambda connection: connection.fetchval(_IS_IN_LAKE)):
+            raise ConfigError(
+                "this store has its history in a lake; set lake.url to that lake, as in the other "
+                "processes of the store"
+            )
+        self._checked_until = time.monotonic() + _CHECK_SECONDS
+
     async def append(self, changes: Sequence[Change]) -> int:
         # Rows committed before the import get lower sequence numbers.
-        await self._consumer.catch_up()
+        await self._catch_up()
         added = 0
         for portion in batched(changes, CHANGES_AT_ONCE):
             added += await self._postgres.run(
@@ -200,7 +223,7 @@ class PostgresOfflineStore:
     ) -> list[list[PastValue | None]]:
         if not features or not points:
             return [[None] * len(features) for _ in points]
-        await self._consumer.catch_up()
+        await self._catch_up()
 
         async def select(connection: Connection) -> list[list[PastValue | None]]:
             size = max(1, VALUES_AT_ONCE // len(features))
@@ -219,7 +242,7 @@ class PostgresOfflineStore:
     async def latest(
         self, entity: str, *, after: str, limit: int
     ) -> list[tuple[str, dict[str, PastValue]]]:
-        await self._consumer.catch_up()
+        await self._catch_up()
         rows = await self._postgres.run(
             lambda connection: connection.fetch(LATEST, entity, after, limit)
         )
@@ -238,7 +261,7 @@ class PostgresOfflineStore:
         end: datetime | None = None,
         limit: int,
     ) -> list[list[HistoryRow]]:
-        await self._consumer.catch_up()
+        await self._catch_up()
         bounds = [None if moment is None else to_micros(moment) for moment in (start, end)]
         rows = await self._postgres.run(
             lambda connection: connection.fetch(ROWS, series, list(entity_ids), *bounds, limit)
@@ -249,7 +272,7 @@ class PostgresOfflineStore:
         return found
 
     async def export_history(self, file: Path, *, after: int) -> int:
-        await self._consumer.catch_up()
+        await self._catch_up()
         return await export_history(self._postgres, self._long_reads, file, after)
 
     async def export_events(
@@ -261,7 +284,7 @@ class PostgresOfflineStore:
         since: datetime | None = None,
         files: int,
     ) -> list[Path]:
-        await self._consumer.catch_up()
+        await self._catch_up()
         return await export_events(
             self._long_reads, folder, event_types, upto, since=since, files=files
         )
@@ -270,7 +293,7 @@ class PostgresOfflineStore:
         self, position: str | None, only: EventFilter, *, within: timedelta, limit: int
     ) -> EventPage:
         after = None if position is None else ArrivalPosition.parse(position)
-        await self._consumer.catch_up()
+        await self._catch_up()
         complete_until = self._consumer.complete_until
         if after is None:
             return EventPage([], str(ArrivalPosition.end(complete_until)))
@@ -288,7 +311,7 @@ class PostgresOfflineStore:
     async def events_of(
         self, entity_ids: Sequence[str], event_types: Collection[str], series: Collection[str]
     ) -> list[list[PastEvent]]:
-        await self._consumer.catch_up()
+        await self._catch_up()
         chosen = (list(dict.fromkeys(entity_ids)), list(event_types), list(series))
         rows = await self._postgres.run(lambda connection: connection.fetch(EVENTS_OF, *chosen))
         found: dict[str, list[PastEvent]] = {entity_id: [] for entity_id in entity_ids}
@@ -309,7 +332,7 @@ class PostgresOfflineStore:
     async def prune(
         self, *, history: datetime | None, events: datetime | None, dry_run: bool = False
     ) -> Pruned:
-        await self._consumer.catch_up()
+        await self._catch_up()
         pruned = {"history": 0, "events": 0}
         if history is not None:
             last = await settled_number(self._postgres)
@@ -324,13 +347,13 @@ class PostgresOfflineStore:
         return Pruned(**pruned)
 
     async def drop(self, series: str) -> int:
-        await self._consumer.catch_up()
+        await self._catch_up()
         return await self._postgres.run(partial(drop_series, series=series))
 
     async def forget(
         self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
     ) -> Pruned:
-        await self._consumer.catch_up()
+        await self._catch_up()
         return await self._postgres.run(
             lambda connection: forget_entity(
                 connection, entity, entity_id, keep=keep, dry_run=dry_run
@@ -340,17 +363,17 @@ class PostgresOfflineStore:
     async def read_frame(
         self, query: FrameQuery, answer: Path, progress: Callable[[int], None] | None = None
     ) -> None:
-        await self._consumer.catch_up()
+        await self._catch_up()
         # Values that are not in history need a temporary table, which a replica cannot have.
         postgres = self._postgres if query.extra else self._long_reads
         await read_frame(postgres, query, answer, progress)
 
     async def write_series(self, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
-        await self._consumer.catch_up()
+        await self._catch_up()
         return await write_series(self._long_reads, query, folder)
 
     async def query(self, sql: str, sources: Mapping[str, str]) -> Rows:
-        await self._consumer.catch_up()
+        await self._catch_up()
         return await self._long_reads.run(lambda connection: run_query(connection, sql, sources))
 
     async def prepare(self, sql: str, sources: Mapping[str, str]) -> Sequence[str]:

@@ -19,6 +19,8 @@ ALTER TABLE _outbox
 
 ALTER TABLE _events ADD COLUMN IF NOT EXISTS traceparent text COLLATE "C";
 
+ALTER TABLE IF EXISTS _outcomes DROP CONSTRAINT IF EXISTS _outcomes_source_key_key;
+
 ALTER TABLE IF EXISTS _generations ALTER changed_at DROP DEFAULT;
 ALTER TABLE IF EXISTS _documents
     ALTER text DROP NOT NULL,

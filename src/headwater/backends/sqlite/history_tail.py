@@ -222,10 +222,16 @@ class SqliteRecentHistory:
                 [(to_micros(now), name) for name in names],
             )
 
-    def forget(self, names: Sequence[str]) -> None:
+    def forget_segments(self, names: Sequence[str]) -> None:
         if names:
             with self._writing() as db:
                 db.executemany("DELETE FROM segments WHERE name = ?", [(name,) for name in names])
+
+    def settled(self) -> None:
+        """Return None: numbers grow in commit order."""
+
+    def fence(self) -> None:
+        """Do nothing: the lock of a file is lost with its process only."""
 
     def reserve(self, rows: int) -> int:
         with self._writing() as db:
@@ -244,7 +250,7 @@ class SqliteRecentHistory:
                     (json.dumps(numbers),),
                 )
 
-    def remove_events(self, before: datetime, *, dry_run: bool) -> int:
+    def remove_events(self, before: datetime, *, after: Mark = "", dry_run: bool) -> int:
         with self._reading() if dry_run else self._writing() as db:
             done = db.execute(f"{_DONE} SELECT * FROM done", {"system": self._home.partitions})
             count = 0
@@ -255,11 +261,16 @@ class SqliteRecentHistory:
                     db.execute(f"DELETE {_OLD_EVENTS}", bounds)
             return count
 
+    def forget(self, entity: str, entity_id: str, keep: Collection[str]) -> None:
+        """Do nothing: rows that are in a lake are deleted at once."""
+
     def ledger(self) -> Ledger:
         with self._reading() as db:
             return self._erasures.read(db)
 
-    def forget_events(self, entity_id: str, keep: Collection[str], *, dry_run: bool) -> int:
+    def forget_events(
+        self, entity_id: str, keep: Collection[str], *, after: Mark = "", dry_run: bool
+    ) -> int:
         partition = partition_of(entity_id, self._home.partitions)
         bounds = (partition, entity_id, json.dumps([*keep]))
         with self._reading() if dry_run else self._writing() as db:

@@ -302,3 +302,50 @@ FROM features CROSS JOIN LATERAL (
 
 -- version 10
 ALTER TABLE _meta ADD COLUMN record_marks bytea[] NOT NULL DEFAULT '{}';
+
+-- version 11
+CREATE TABLE _outcomes (
+    outcome_id    text COLLATE "C" PRIMARY KEY,
+    context_id    text COLLATE "C" NOT NULL,
+    record_hash   text COLLATE "C" NOT NULL,
+    outcome_hash  text COLLATE "C" NOT NULL,
+    kind          text COLLATE "C" NOT NULL,
+    at            timestamptz NOT NULL,
+    name          text COLLATE "C",
+    value         double precision,
+    flag          boolean,
+    label_key     bytea,
+    model         text COLLATE "C",
+    error_type    text COLLATE "C",
+    predicted     bigint,
+    billed        bigint,
+    source_key    bytea UNIQUE,
+    is_signed     boolean NOT NULL,
+    is_redacted   boolean NOT NULL,
+    core          bytea NOT NULL,
+    disclosures   bytea NOT NULL,
+    signature     bytea,
+    redactions    bytea NOT NULL,
+    created_at    timestamptz NOT NULL,
+    counted_model text COLLATE "C"
+);
+ALTER TABLE _outcomes
+    ALTER core SET STORAGE EXTERNAL,
+    ALTER disclosures SET STORAGE EXTERNAL;
+CREATE INDEX _outcomes_by_context ON _outcomes (context_id, at, outcome_id);
+CREATE INDEX _outcomes_by_time ON _outcomes (at, outcome_id);
+CREATE INDEX _outcomes_by_score ON _outcomes (name, created_at, context_id)
+    INCLUDE (value, flag, label_key) WHERE name IS NOT NULL;
+CREATE INDEX _outcomes_by_label ON _outcomes (label_key, created_at, context_id)
+    WHERE label_key IS NOT NULL;
+CREATE INDEX _outcomes_by_model ON _outcomes (model, created_at, context_id)
+    WHERE model IS NOT NULL;
+CREATE INDEX _outcomes_by_error ON _outcomes (error_type, created_at, context_id)
+    WHERE error_type IS NOT NULL;
+CREATE INDEX _outcomes_measured ON _outcomes (counted_model, at) INCLUDE (predicted, billed)
+    WHERE predicted IS NOT NULL AND billed IS NOT NULL AND counted_model IS NOT NULL;
+
+-- version 11, with sources
+ALTER TABLE _outcomes DROP CONSTRAINT _outcomes_source_key_key;
+CREATE UNIQUE INDEX _outcomes_by_source ON _outcomes (source_key)
+    WHERE source_key IS NOT NULL;

@@ -1,0 +1,182 @@
+"""The history of a store on servers moves into a lake while everyone reads it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from headwater import FeatureStore, ServiceEvent
+from headwater.backends.connect import connect
+from headwater.backends.lake.store import LakeOfflineStore
+from headwater.backends.postgres import store as postgres_store
+from headwater.core.clock import SystemClock
+from headwater.errors import ConfigError
+from headwater.ports import OfflineStore
+from headwater.settings.schema import Settings
+from tests.backends.lake.rolling_process import SERVERS
+from tests.backends.lake.test_forgetting import CANARY, holding
+
+_KILLS = 20
+_PARTITIONS = 3
+_VALUES = "SELECT value_int FROM feature_history ORDER BY value_int"
+_EVENTS = "SELECT event_id FROM events ORDER BY 1"
+
+
+@pytest.fixture
+def lake(production: Settings, tmp_path: Path) -> Settings:
+    return production.replace(
+        home=tmp_path / "home",
+        partitions=_PARTITIONS,
+        offline={"segment_rows": 10, "segment_grace": "1s"},
+        lake={"url": str(tmp_path / "lake")},
+    )
+
+
+def store_of(settings: Settings) -> FeatureStore:
+    store = FeatureStore(settings=settings)
+
+    @store.entity
+    class User:
+        user_id: str
+
+    @store.feature(User, trigger="click")
+    def clicked(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["n"])
+
+    return store
+
+
+async def click(store: FeatureStore, numbers: range, user: str = "u{n}") -> None:
+    for n in numbers:
+        await store.publish("click", user.format(n=n % 5), {"n": n}, event_id=f"e{n:06}")
+    await store.drain()
+
+
+async def logged(history: OfflineStore) -> tuple[list[int], list[str]]:
+    values, events = await history.query(_VALUES, {}), await history.query(_EVENTS, {})
+    return [value for (value,) in values.rows], [event_id for (event_id,) in events.rows]
+
+
+def expected(written: int) -> tuple[list[int], list[str]]:
+    return [*range(written)], [f"e{n:06}" for n in range(written)]
+
+
+def variables(settings: Settings) -> dict[str, str]:
+    return os.environ | {
+        "HEADWATER_REDIS_URL": settings.redis.url,
+        "HEADWATER_REDIS_PREFIX": settings.redis.prefix,
+        "HEADWATER_POSTGRES_URL": settings.postgres.url,
+        "HEADWATER_POSTGRES_SCHEMA": settings.postgres.schema,
+        "HEADWATER_PARTITIONS": str(settings.partitions),
+        "HEADWATER_HOME": settings.home,
+        "HEADWATER_LAKE_URL": settings.lake.url,
+        "HEADWATER_OFFLINE_SEGMENT_ROWS": str(settings.offline.segment_rows),
+        "HEADWATER_OFFLINE_SEGMENT_GRACE": "1s",
+    }
+
+
+async def rows_in_postgres(settings: Settings, table: str) -> int:
+    connection = await asyncpg.connect(settings.postgres.url)
+    count: int = await connection.fetchval(
+        f"SELECT count(*) FROM {settings.postgres.schema}.{table}"
+    )
+    await connection.close()
+    return count
+
+
+@pytest.mark.chaos
+async def test_a_history_in_postgres_moves_while_rollers_die_and_old_and_new_readers_agree(
+    lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgres_store, "_CHECK_SECONDS", 0.0)
+    async with store_of(lake.replace(lake={"url": ""})) as store:
+        await click(store, range(60))
+    old = await connect(lake.replace(lake={"url": ""}), SystemClock())
+    new = await connect(lake, SystemClock())
+    written, agreed, refused = 60, 0, 0
+    async with store_of(lake) as store:
+        command = (sys.executable, "-m", "tests.backends.lake.rolling_process", SERVERS)
+        rollers = await asyncio.create_subprocess_exec(*command, str(_KILLS), env=variables(lake))
+        while rollers.returncode is None:
+            await click(store, range(written, written + 7))
+            written += 7
+            assert await logged(new.offline) == expected(written)
+            try:
+                assert await logged(old.offline) == expected(written)
+                agreed += 1
+            except ConfigError as error:
+                assert "set lake.url" in str(error)  # noqa: PT017 - it agrees until then
+                refused += 1
+        assert rollers.returncode == 0
+        await store.lake.compact()
+        assert await logged(new.offline) == expected(written)
+        history, events = (await store.lake.status()).tables
+        assert (history.rows, events.rows) == (written, written)
+    assert (agreed > 0, refused > 0) == (True, True)
+    assert await rows_in_postgres(lake, "_history") < written
+    for each in (old, new):
+        await each.lifecycle.close()
+
+
+async def test_a_forgotten_entity_is_in_no_file_of_the_lake_and_in_no_table(
+    lake: Settings, tmp_path: Path
+) -> None:
+    settings = lake.replace(offline={"segment_grace": "1h"})
+    opened = await connect(settings, SystemClock())
+    async with store_of(settings) as store:
+        await click(store, range(30))
+        await click(store, range(30, 40), CANARY)
+        await store.lake.compact()
+        await click(store, range(40, 45), CANARY)
+        assert holding(tmp_path / "lake" / "events", CANARY)
+        assert await rows_in_postgres(lake, "_history") >= 40  # none is deleted yet
+        counted = await store.admin.forget("User", CANARY, reason="asked", dry_run=True)
+        forgotten = await store.admin.forget("User", CANARY, reason="asked")
+        assert (forgotten.history, forgotten.events) == (15, 15)
+        assert (counted.history, counted.events) == (15, 15)
+        assert holding(tmp_path / "lake", CANARY) == []
+        for table in ("_history", "_events", "_series"):
+            assert await rows_in_postgres(lake, f"{table} WHERE entity_id = '{CANARY}'") == 0
+        assert await logged(opened.offline) == expected(30)
+    await opened.lifecycle.close()
+
+
+async def test_old_values_and_events_are_pruned_from_the_lake_and_from_postgres(
+    lake: Settings,
+) -> None:
+    opened = await connect(lake, SystemClock())
+    async with store_of(lake) as store:
+        await click(store, range(20))
+        await store.lake.compact()
+        await click(store, range(20, 25))
+        report = await store.admin.prune(history="1ms", events="1ms")
+        assert report.history is not None
+        assert report.events is not None
+        assert (report.history.rows, report.events.rows) == (20, 25)
+        values, events = await logged(opened.offline)
+        assert (values, events) == ([*range(20, 25)], [])
+    await opened.lifecycle.close()
+
+
+async def test_only_one_process_has_the_lock(lake: Settings) -> None:
+    one, other = await connect(lake, SystemClock()), await connect(lake, SystemClock())
+    assert one.lake is not None
+    assert other.lake is not None
+    first, second = await one.lake(), await other.lake()
+    assert isinstance(first, LakeOfflineStore)
+    assert isinstance(second, LakeOfflineStore)
+
+    def hold() -> list[bool]:
+        with first.history.lock(wait=True) as held, second.history.lock(wait=False) as both:
+            answers = [held, both]
+        with second.history.lock(wait=False) as later:
+            return [*answers, later]
+
+    assert await asyncio.to_thread(hold) == [True, False, True]
+    for each in (one, other):
+        await each.lifecycle.close()
