@@ -1,6 +1,6 @@
 """Events on three real brokers: none is lost, doubled or reordered though brokers and feeders die.
 
-``KAFKA_EVENTS=200000 KAFKA_FAULTS=30`` makes the run longer.
+The long run: ``KAFKA_EVENTS=200000 KAFKA_FAULTS=30 make check-engines ARGS="-s -k reordered"``.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import suppress
 from random import Random
@@ -20,7 +22,7 @@ from confluent_kafka.admin._resource import ResourceType
 
 from conformance.deduplication import DAY
 from conformance.suite import Opened, click, outcome
-from engines.brokers import kafka_brokers, url_of
+from engines.brokers import kafka_brokers, url_of, wait_until_ready
 from headwater.backends.connect import inspect, migrate
 from headwater.backends.kafka.address import parse_url
 from headwater.backends.kafka.client import TopicProducer
@@ -54,6 +56,7 @@ def brokers() -> Iterator[list[Machine]]:
 
 @pytest.fixture
 async def cluster(brokers: list[Machine], production: Settings) -> Cluster:
+    wait_until_ready(brokers)
     url = url_of(brokers, f"events-{production.redis.prefix}")
     settings = production.replace(partitions=6, bus={"url": url, "timeout": 60})
     await migrate(settings)
@@ -80,6 +83,7 @@ async def publish(store: Opened, publisher: int, acknowledged: list[ServiceEvent
         acknowledged.extend(events)
 
 
+@pytest.mark.timeout(300 + EVENTS / 40)
 async def test_no_event_is_lost_doubled_or_reordered(
     cluster: Cluster, stores: Sequence[Opened]
 ) -> None:
@@ -134,6 +138,7 @@ async def test_no_event_is_lost_doubled_or_reordered(
         feeder.kill()
         await feeder.wait()
     assert len(done) == FAULTS
+    sys.stdout.write(f"{EVENTS} events, {dict(Counter(done))}\n")
     lost = {e.event_id for e in acknowledged} - {e.event_id for e in read}
     doubled = len(read) - len({e.event_id for e in read})
     by_entity: dict[str, list[int]] = {}

@@ -37,10 +37,10 @@ Sent = tuple[int, bytes, bytes, list[tuple[str, str | bytes | None]]]
 _POLL_SECONDS = 0.1
 _GIVEN_UP_SECONDS = 10.0
 _FULL_PAUSE = 0.01
-_RETRIES = (0.1, 0.5)
+_RETRIES = (0.1, 0.5, None)
 # Errors of the client itself; librdkafka's names of them begin with an underscore.
 _UNKNOWN_TOPIC, _UNKNOWN_PARTITION = -188, -190
-_AUTHENTICATION, _AUTO_OFFSET_RESET, _PARTITION_EOF = -169, -140, -191
+_AUTHENTICATION, _SSL, _AUTO_OFFSET_RESET, _PARTITION_EOF = -169, -181, -140, -191
 _MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, _UNKNOWN_TOPIC, _UNKNOWN_PARTITION})
 _REFUSED = frozenset(
     {
@@ -50,6 +50,7 @@ _REFUSED = frozenset(
         KafkaError.SASL_AUTHENTICATION_FAILED,
         KafkaError.INVALID_CONFIG,
         _AUTHENTICATION,
+        _SSL,
     }
 )
 
@@ -65,6 +66,20 @@ def translated(error: KafkaError, address: TopicAddress) -> BackendError:
     if code in _REFUSED:
         return BackendError(f"{place}: {error.str()}; check bus.options, bus.password and the ACLs")
     return BackendUnavailableError(f"{place}: {error.str()}; check that its brokers run")
+
+
+class _Refusal:
+    """Why brokers refuse connections; librdkafka tells that beside the calls, which only wait."""
+
+    error: KafkaError | None = None
+
+    def note(self, error: KafkaError) -> None:
+        if error.code() in _REFUSED:
+            self.error = error
+
+    def check(self, address: TopicAddress) -> None:
+        if self.error is not None:
+            raise translated(self.error, address) from None
 
 
 class _Acknowledgements:
@@ -110,6 +125,7 @@ class TopicProducer:
     def __init__(self, address: TopicAddress, timeout: float, largest: int) -> None:
         self._address = address
         self._timeout = timeout
+        self._refusal = _Refusal()
         self._config: dict[str, Any] = {
             "linger.ms": 1,
             "message.max.bytes": max(largest, 1_000_000),
@@ -118,6 +134,7 @@ class TopicProducer:
             "bootstrap.servers": address.brokers,
             "acks": "all",
             "enable.idempotence": True,
+            "error_cb": self._refusal.note,
             "log_level": 2,
         }
         self._producer: Producer | None = None
@@ -140,6 +157,7 @@ class TopicProducer:
                 error = await acknowledged.done
         except TimeoutError:
             self._give_up(producer)
+            self._refusal.check(self._address)
             raise BackendUnavailableError(
                 f"Kafka, {self._address}: no acknowledgement within {self._timeout:g} seconds; "
                 "check that its brokers run and that min.insync.replicas of them have the topic"
@@ -177,6 +195,7 @@ class TopicProducer:
         if self._closed:
             raise ClosedError("the store was closed")
         if self._producer is None:
+            self._refusal.error = None
             self._producer = Producer(self._config)
             self._polling = threading.Thread(
                 target=self._poll, args=(self._producer,), name="kafka-producer", daemon=True
@@ -203,6 +222,7 @@ class TopicConsumer:
         self._address = address
         self._timeout = timeout
         self._closed = False
+        self._refusal = _Refusal()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="kafka-consumer")
         self._consumer = Consumer(
             {
@@ -217,6 +237,7 @@ class TopicConsumer:
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
+                "error_cb": self._refusal.note,
                 "log_level": 2,
             }
         )
@@ -237,7 +258,12 @@ class TopicConsumer:
 
         Empty if there is no topic.
         """
-        found = await self._call(self._consumer.list_topics, self._address.topic, self._timeout)
+        try:
+            found = await self._call(self._consumer.list_topics, self._address.topic, self._timeout)
+        except BackendUnavailableError:
+            await self._call(self._consumer.poll, 0)  # notes a refusal
+            self._refusal.check(self._address)
+            raise
         topic = found.topics[self._address.topic]
         if topic.error is not None and topic.error.code() not in _MISSING:
             raise translated(topic.error, self._address)
@@ -248,13 +274,15 @@ class TopicConsumer:
         if not parts:
             return {}
         for pause in _RETRIES:
-            # After a change of leaders, the first question goes to the one before.
-            with suppress(BackendUnavailableError):
+            try:
                 found = await self._call(self._consumer.offsets_for_times, parts, self._timeout)
                 return {part.partition: self._checked(part).offset for part in found}
-            await asyncio.sleep(pause)
-        found = await self._call(self._consumer.offsets_for_times, parts, self._timeout)
-        return {part.partition: self._checked(part).offset for part in found}
+            except BackendUnavailableError:
+                # After a change of leaders, the first question goes to the one before.
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
 
     def _checked(self, part: TopicPartition) -> TopicPartition:
         if part.error is not None:
