@@ -112,7 +112,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
                 return identity.is_confirmed and not identity.behind
 
             kafka = await kafka_module.open_kafka(
-                settings, clock, redis.bus, redis.feed, is_confirmed
+                settings, clock, redis.bus, redis.groups, redis.feed, is_confirmed
             )
         undo.pop_all()
     lake = _lake_on_servers(settings, clock, postgres)
@@ -121,7 +121,7 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
     return Backends(
         bus=redis.bus if kafka is None else kafka.bus,
         leases=redis.leases,
-        groups=redis.groups,
+        groups=redis.groups if kafka is None else kafka.groups,
         dead_letters=redis.dead_letters,
         online=redis.online,
         offline=lake if settings.lake.url else postgres.offline,

@@ -497,6 +497,8 @@ def _print_forgotten(report: ForgetReport) -> None:
     ):
         if names:
             note(f"The queries of {', '.join(names)} {problem}.")
+    if report.topic:
+        note(f"{report.topic} keeps the events of this entity until its retention ends.")
 
 
 @app.command(file=DECLARED)

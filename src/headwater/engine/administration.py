@@ -161,6 +161,7 @@ class Administration:
             sources, unchecked = await self._sources(kind, ids)
             report["sources"] += sources
             report["unchecked_sources"] += unchecked
+        report["topic"] = "" if engine.backends.feeder is None else engine.settings.bus.url
         report["belonging"] = {owned.name: ids for owned, ids in belonging.items()}
         report["mentions"] = await self._mentioned(entity, entity_id, belonging)
         return msgspec.convert(counts | report, ForgetReport)

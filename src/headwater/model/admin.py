@@ -205,7 +205,8 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     ``waiting`` counts the events of the entity's partition that some consumer group has not handled
     yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
     still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
-    rows are not stored, and stay where they are.
+    rows are not stored, and stay where they are. ``topic`` is the topic of Kafka that has the
+    events, those of the entity too, until its retention ends.
     """
 
     values: int
@@ -217,6 +218,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
     sources: tuple[str, ...] = ()
     unchecked_sources: tuple[str, ...] = ()
+    topic: str = ""
     belonging: Mapping[str, Sequence[str]] = {}
     mentions: MentionCounts | None = None
     dry_run: bool = False

@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 
 from conformance.deduplication import DAY
 from conformance.suite import Opened, click, outcome, until
+from headwater.backends.kafka import feeder
 from headwater.backends.kafka.address import parse_url
 from headwater.backends.kafka.records import encode
 from headwater.core.partitioning import partition_of
@@ -177,6 +178,7 @@ async def test_what_redis_has_no_room_for_stays_in_kafka(
                 await store.publish([click(number=number)])
             assert await store.bus.backlog() == 100
             leases = await store.hold()
+            assert [group.waiting for group in await store.groups.groups()] == [100]
             assert len((await store.only_batch(leases)).deliveries) <= 21
             await store.leases.release(leases)
             await store.offline.maintain()
@@ -188,6 +190,17 @@ async def test_what_redis_has_no_room_for_stays_in_kafka(
             reading = asyncio.create_task(read_all(store, 100))
             await until(drained)
             assert [event.payload["number"] for event in await reading] == list(range(100))
+
+
+async def test_many_bytes_are_appended_in_portions(
+    store: Opened, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feeder, "_MOST_BYTES", 1_000)
+    value = msgspec.json.encode({"event_type": "click", "text": "x" * 300})
+    send(settings, [("u1", value[:-1] + b', "number": %d}' % n, {}) for n in range(100)])
+    async with appended(store):
+        events = await read_all(store, 100)
+    assert [event.payload["number"] for event in events] == list(range(100))
 
 
 async def test_records_of_other_producers_become_events(store: Opened, settings: Settings) -> None:

@@ -97,3 +97,10 @@ async def test_every_event_is_handled_once_though_redis_was_lost(
 
 async def _is_handled(shop: FeatureStore) -> bool:
     return sum(lag.waiting for lag in await shop.admin.lag()) == 0
+
+
+async def test_the_report_of_an_erasure_names_the_topic_that_keeps_events(
+    shop: FeatureStore, settings: Settings
+) -> None:
+    report = await shop.admin.forget("User", "u1", reason="request 12")
+    assert report.topic == settings.bus.url

@@ -3556,7 +3556,8 @@ export interface components {
          *         ``waiting`` counts the events of the entity's partition that some consumer group has not handled
          *         yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
          *         still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
-         *         rows are not stored, and stay where they are.
+         *         rows are not stored, and stay where they are. ``topic`` is the topic of Kafka that has the
+         *         events, those of the entity too, until its retention ends.
          */
         ForgetReport: {
             /** @default {} */
@@ -3575,6 +3576,8 @@ export interface components {
             records: number;
             /** @default [] */
             sources: string[];
+            /** @default  */
+            topic: string;
             /** @default [] */
             unchecked_sources: string[];
             values: number;

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import timedelta
 
 from msgspec.structs import replace
@@ -17,16 +18,18 @@ from headwater.backends.kafka.client import TopicConsumer, TopicProducer
 from headwater.backends.kafka.records import encode
 from headwater.core.logging import Outage
 from headwater.core.partitioning import partition_of
-from headwater.errors import BackendError
-from headwater.model.admin import ConsumerLag
+from headwater.errors import BackendError, BackendUnavailableError
+from headwater.model.admin import ConsumerGroup, ConsumerLag
 from headwater.model.events import PublishResult
 from headwater.model.values import ServiceEvent
 from headwater.ports import (
     Awaited,
     Bus,
+    ConsumerGroups,
     FedRange,
     FedRecord,
     Feed,
+    FeedState,
     LogRange,
     LogRecord,
     Subjects,
@@ -158,23 +161,56 @@ class KafkaBus:
         by_place = dict(zip(asked, answers, strict=True))
         return [by_place.get(place) for place in range(len(awaited))]
 
-    async def lag(self) -> list[ConsumerLag]:
-        # The ends first: what is appended meanwhile counts in the streams alone.
+    async def left_in_topic(self) -> tuple[list[int], list[FeedState]]:
+        """Return how many records of each partition are not appended yet, and what the feed knows.
+
+        The ends are read first: what is appended meanwhile counts in the streams alone.
+        """
         ends = await self._consumer.ends(range(self.partitions))
-        states, lags = await self._feed.states(), await self._streams.lag()
+        states = await self._feed.states()
         new = [partition for partition, state in enumerate(states) if state.offset is None]
         firsts = await self._consumer.beginnings(new)
-        for partition, (offset, left_out, _) in enumerate(states):
-            lag, first = lags[partition], firsts[partition] if offset is None else offset
+        offsets = [
+            firsts[n] if each.offset is None else each.offset for n, each in enumerate(states)
+        ]
+        return [max(0, ends[n] - offset) for n, offset in enumerate(offsets)], states
+
+    async def lag(self) -> list[ConsumerLag]:
+        left, states = await self.left_in_topic()
+        lags = await self._streams.lag()
+        for partition, (more, state) in enumerate(zip(left, states, strict=True)):
+            lag = lags[partition]
             lags[partition] = replace(
-                lag,
-                waiting=lag.waiting + max(0, ends[partition] - first),
-                committed=lag.committed + left_out,
+                lag, waiting=lag.waiting + more, committed=lag.committed + state.left_out
             )
         return lags
 
     async def backlog(self) -> int:
         return sum(lag.waiting for lag in await self.lag())
+
+
+class KafkaGroups:
+    """The consumer groups: what only the topic has waits for each of them.
+
+    While no broker answers, they have what waits in the streams; workers need their names.
+    """
+
+    def __init__(self, groups: ConsumerGroups, bus: KafkaBus) -> None:
+        self._groups, self._bus = groups, bus
+        self.declared, self.create, self.positions = (
+            groups.declared,
+            groups.create,
+            groups.positions,
+        )
+        self.waiting, self.drop = groups.waiting, groups.drop
+
+    async def groups(self) -> list[ConsumerGroup]:
+        more = 0
+        with suppress(BackendUnavailableError):
+            left, _ = await self._bus.left_in_topic()
+            more = sum(left)
+        found = await self._groups.groups()
+        return [replace(group, waiting=group.waiting + more) for group in found]
 
 
 def _is_appended(run: LogRange, answer: FedRange) -> bool:

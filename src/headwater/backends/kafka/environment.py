@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from headwater.backends.kafka.address import TopicAddress, parse_url
-from headwater.backends.kafka.bus import KafkaBus
+from headwater.backends.kafka.bus import KafkaBus, KafkaGroups
 from headwater.backends.kafka.client import TopicConsumer, TopicProducer, translated
 from headwater.backends.kafka.feeder import KafkaFeeder
 from headwater.backends.kafka.records import RecordDecoder
 from headwater.core.clock import Clock
 from headwater.errors import BackendError, ConfigError
 from headwater.model.health import Health
-from headwater.ports import Bus, Feed
+from headwater.ports import Bus, ConsumerGroups, Feed
 from headwater.settings.schema import Settings
 
 _COPIES = 3
@@ -35,6 +35,7 @@ class KafkaEnvironment:
         settings: Settings,
         clock: Clock,
         streams: Bus,
+        groups: ConsumerGroups,
         feed: Feed,
         is_confirmed: Callable[[], Awaitable[bool]],
     ) -> None:
@@ -51,6 +52,7 @@ class KafkaEnvironment:
         )
         decoder = RecordDecoder(bus.fields, bus.decode)
         self.bus = KafkaBus(streams, feed, self._producer, self._consumer, self.begin)
+        self.groups = KafkaGroups(groups, self.bus)
         self.feeder = KafkaFeeder(
             *(connect, feed, self.bus, self.begin, decoder, settings.ingest, clock)
         )
@@ -114,12 +116,13 @@ async def open_kafka(
     settings: Settings,
     clock: Clock,
     streams: Bus,
+    groups: ConsumerGroups,
     feed: Feed,
     is_confirmed: Callable[[], Awaitable[bool]],
 ) -> KafkaEnvironment:
     """Connect to the topic that the settings name."""
     async with AsyncExitStack() as undo:
-        kafka = KafkaEnvironment(settings, clock, streams, feed, is_confirmed)
+        kafka = KafkaEnvironment(settings, clock, streams, groups, feed, is_confirmed)
         undo.push_async_callback(kafka.close)
         await kafka.check()
         undo.pop_all()
@@ -129,6 +132,12 @@ async def open_kafka(
 async def create_topic(settings: Settings) -> None:
     """Create the topic of the store, unless there is one: as durable as the brokers allow."""
     address = parse_url(settings.bus.url, settings.bus)
+    consumer = TopicConsumer(address, group_of(address), settings.bus.timeout)
+    try:
+        if await consumer.partitions():
+            return
+    finally:
+        await consumer.close()
     admin = AdminClient({**address.options, "bootstrap.servers": address.brokers, "log_level": 2})
     largest = settings.ingest.max_event_bytes + ENVELOPE_BYTES
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from datetime import datetime
 
 from headwater.backends.kafka.client import TopicConsumer
@@ -18,6 +18,7 @@ from headwater.ports import Bus, FedRange, Feed, LogRange, LogRecord, Subjects
 from headwater.settings.groups import IngestSettings
 
 _MOST = 1_000
+_MOST_BYTES = 4_000_000
 _WAIT_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 _FULL_SECONDS = 0.25
@@ -127,14 +128,15 @@ class _Feeding:
         records, lost = await self._consumer.consume(_MOST, _WAIT_SECONDS)
         for partition in lost:
             await self._skip_lost(partition)
-        by_partition: dict[int, list[Record]] = {}
-        for record in records:
-            if record.partition in self._next:
-                by_partition.setdefault(record.partition, []).append(record)
-        if by_partition:
-            fed = await self._feeder.begin()
-            ranges = [await self._range(p, group, fed) for p, group in by_partition.items()]
-            await self._append([each for each in ranges if each is not None])
+        for some in _in_portions(records):
+            by_partition: dict[int, list[Record]] = {}
+            for record in some:
+                if record.partition in self._next:
+                    by_partition.setdefault(record.partition, []).append(record)
+            if by_partition:
+                fed = await self._feeder.begin()
+                ranges = [await self._range(p, group, fed) for p, group in by_partition.items()]
+                await self._append([each for each in ranges if each is not None])
         await self._commit()
 
     async def _assign(self, held: Collection[int]) -> None:
@@ -219,3 +221,17 @@ class _Feeding:
         if new:
             await self._consumer.commit(new)
             self._committed |= new
+
+
+def _in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Yield records in order, in portions that Redis takes at once."""
+    portion: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.value or b"")
+        if portion and size > _MOST_BYTES:
+            yield portion
+            portion, size = [], len(record.value or b"")
+        portion.append(record)
+    if portion:
+        yield portion
