@@ -83,11 +83,20 @@ class Hang(_Task, frozen=True):
             time.sleep(3600)
 
 
-class Touch(_Task, frozen=True):
-    """A task that leaves a trace."""
+class HangOnce(Hang, frozen=True):
+    """A task that never ends the first time it is run."""
+
+    def run(self) -> Doubled:
+        return (0, os.getpid()) if self.file.exists() else super().run()
+
+
+class Nap(_Task, frozen=True):
+    """A task that takes some time, in which the file has the id of its process."""
 
     file: Path
 
     def run(self) -> Doubled:
-        self.file.touch()
+        self.file.write_text(str(os.getpid()))
+        time.sleep(0.1)
+        self.file.write_text("")
         return 0, os.getpid()

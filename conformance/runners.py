@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-from conformance.runner_tasks import DieUntil, Double, Doubled, Fail, Hang, Read, Touch
+from conformance.runner_tasks import DieUntil, Double, Doubled, Fail, Hang, HangOnce, Nap, Read
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.duckdb import frame_plan
 from headwater.backends.runners.choice import runner_of
@@ -30,6 +30,7 @@ from headwater.errors import TaskFailedError
 from headwater.history import window_frames
 from headwater.history.backfill.replay import replay, replayed_changes
 from headwater.history.backfill.task import ReplayJob
+from headwater.model.backfills import BackfillProgress
 from headwater.model.contexts import Overrides
 from headwater.ports import Runner, Task
 from headwater.settings.schema import Settings
@@ -38,6 +39,9 @@ from headwater.store.task_store import FeaturesFile
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 USERS = 40
+TOTALS = {
+    f"u{user}": list(accumulate(range(2 * user, 20 * USERS, 2 * USERS))) for user in range(USERS)
+}
 PATIENCE_SECONDS = 120.0
 FEATURES = """
 import time
@@ -94,12 +98,11 @@ async def results(runner: Runner, *tasks: Task[Doubled]) -> list[Doubled]:
 
 
 def is_running(process: int) -> bool:
-    """Return whether a process exists and has not ended."""
+    """Return whether a process exists and has memory, which one that is ending has given back."""
     try:
-        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+        return bool(Path(f"/proc/{process}/cmdline").read_bytes())
+    except (FileNotFoundError, ProcessLookupError):
         return False
-    return state not in "ZX"
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -110,7 +113,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def files(folder: Path) -> list[Path]:
-    return [*folder.iterdir()]
+    return sorted(folder.iterdir())
 
 
 class Project:
@@ -259,13 +262,19 @@ class RunnerSuite:
     async def test_after_an_error_tasks_end_and_others_do_not_begin(
         self, runner: Runner, tmp_path: Path
     ) -> None:
-        hanging = [Hang(tmp_path / str(number)) for number in range(20)]
-        tasks = [hanging[0], Fail(""), *hanging[1:]]
+        # In any order, one of those that run at once is not hanging and comes to the error.
+        hanging = [Hang(tmp_path / f"h{number}") for number in range(await runner.slots() - 1)]
+        others = [Nap(tmp_path / str(number)) for number in range(40)]
         with pytest.raises(TaskFailedError, match="unexpected"):
-            await results(runner, *tasks)
-        begun = [int(file.read_text()) for file in files(tmp_path)]
-        assert not any(map(is_running, begun))
-        assert len(begun) < len(tasks) - 1
+            await results(runner, *hanging, Fail(""), *others)
+        await self._check_ended(runner, tmp_path)
+
+    async def _check_ended(self, runner: Runner, folder: Path) -> None:
+        """Check that no task is running, nor begins while others run."""
+        begun = files(folder)
+        assert not any(is_running(int(file.read_text() or 0)) for file in begun)
+        await results(runner, *map(Double, range(5)))
+        assert files(folder) == begun
 
     async def test_a_task_whose_process_dies_is_run_again_three_times_in_all(
         self, runner: Runner, tmp_path: Path
@@ -276,19 +285,31 @@ class RunnerSuite:
             await results(runner, DieUntil(tmp_path, 99))
         assert len(files(tmp_path)) == 5
 
+    async def test_a_task_whose_process_is_killed_from_outside_is_run_again(
+        self, runner: Runner, tmp_path: Path
+    ) -> None:
+        file = tmp_path / "process"
+        running = asyncio.create_task(results(runner, HangOnce(file), Double(1)))
+        await until(file.exists)
+        process = int(file.read_text())
+        self.kill(process)
+        assert sorted(number for number, _ in await running) == [0, 2]
+        assert process not in {each for _, each in running.result()}
+
+    def kill(self, process: int) -> None:
+        """Kill the process that runs a task, or the one that started it."""
+        os.kill(process, signal.SIGKILL)
+
     async def test_when_the_iteration_is_cancelled_no_task_is_running(
         self, runner: Runner, tmp_path: Path
     ) -> None:
-        file, other = tmp_path / "process", tmp_path / "other"
-        slots = await runner.slots()
-        tasks = [Hang(file), *(Hang(tmp_path / str(n)) for n in range(slots)), Touch(other)]
+        tasks = [Hang(tmp_path / str(number)) for number in range(await runner.slots() + 2)]
         running = asyncio.create_task(results(runner, *tasks))
-        await until(file.exists)
+        await until(lambda: any(task.file.exists() for task in tasks))
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not is_running(int(file.read_text()))
-        assert not other.exists()
+        await self._check_ended(runner, tmp_path)
 
     async def test_a_process_that_does_not_see_a_file_is_told_apart(
         self, runner: Runner, tmp_path: Path
@@ -311,22 +332,30 @@ class RunnerSuite:
         for name, result in before.items():
             assert after[name] == result, name
 
-    async def test_the_features_file_travels_along(self, project: Project) -> None:
-        # One at a time: another task could be loading the code while it is moved.
-        store = await project.opened({**project.chosen, "processes": 1})
-        async with store:
+    async def test_the_features_file_travels_along(self, project: Project, runner: Runner) -> None:
+        async with await project.opened(project.chosen) as store:
+            job = await project.job(store)
+            # No process finds code where the sender had it.
             original = project.features.parent
-            source = runtime_of(store).file
-            assert source == str(project.features)
-            project.gate.touch()
-            running = asyncio.create_task(store.backfills.run("total"))
-            await until(project.gate.with_suffix(".reached").exists)
-            # Tasks that begin from now on find no code where the sender had it.
             shutil.move(original, original.with_name("moved"))
-            project.gate.unlink()
-            report = await running
-            assert report.replayed is not None
-            assert report.replayed.values == 10 * USERS
+            assert (await replay(job, runner)).values == 10 * USERS
+
+    async def test_progress_reaches_the_caller(self, project: Project) -> None:
+        shown: list[BackfillProgress] = []
+        async with await project.opened(project.chosen) as store:
+            await store.backfills.run("total", progress=shown.append)
+        counts = [each.done for each in shown if each.phase == "replay"]
+        assert counts == sorted(counts)
+        assert counts[-1] == 10 * USERS
+
+    async def test_tasks_that_run_twice_at_once_have_the_effect_of_one(
+        self, project: Project, runner: Runner
+    ) -> None:
+        async with await project.opened(project.chosen) as store:
+            job = await project.job(store)
+            first, second = await asyncio.gather(replay(job, runner), replay(job, runner))
+            assert first == second
+            assert self._totals(store, job) == TOTALS
 
     async def test_a_frozen_task_that_wakes_after_its_successor_changes_nothing(
         self, project: Project, runner: Runner
@@ -345,15 +374,7 @@ class RunnerSuite:
             finally:
                 os.kill(frozen, signal.SIGCONT)
             assert await first == report
-            definition = runtime_of(store).registry.feature("total")
-            found: dict[str, list[int]] = {}
-            for changes in replayed_changes(job, definition):
-                for change in changes:
-                    found.setdefault(change.entity_id, []).append(int(bytes(change.cell.value)))
-        assert found == {
-            f"u{user}": list(accumulate(range(2 * user, 20 * USERS, 2 * USERS)))
-            for user in range(USERS)
-        }
+            assert self._totals(store, job) == TOTALS
 
     async def test_a_driver_that_was_killed_is_resumed(self, project: Project) -> None:
         expected = (await project.computed({"kind": "auto"}))["backfill"]
@@ -374,6 +395,14 @@ class RunnerSuite:
         await self._backfill(project)
         async with await project.opened({"kind": "auto"}) as store:
             assert await project.history(store) == expected
+
+    def _totals(self, store: FeatureStore, job: ReplayJob) -> dict[str, list[int]]:
+        """Return the values that a replay has made of each user, in order."""
+        totals: dict[str, list[int]] = {}
+        for changes in replayed_changes(job, runtime_of(store).registry.feature("total")):
+            for change in changes:
+                totals.setdefault(change.entity_id, []).append(int(bytes(change.cell.value)))
+        return totals
 
     async def _backfill(self, project: Project) -> None:
         async with await project.opened(project.chosen) as store:

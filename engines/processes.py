@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import time
 from contextlib import ExitStack, closing
+from typing import Any
 
 
 def free_ports(count: int) -> list[int]:
@@ -15,7 +18,11 @@ def free_ports(count: int) -> list[int]:
         return [each.getsockname()[1] for each in sockets]
 
 
-def is_listening(port: int) -> bool:
-    """Return whether a server listens on a port."""
-    with closing(socket.socket()) as client:
-        return client.connect_ex(("127.0.0.1", port)) == 0
+def wait_for_port(process: subprocess.Popen[Any], port: int) -> None:
+    """Wait until a server listens on a port; raise an error if its process ends before that."""
+    while True:
+        with closing(socket.socket()) as client:
+            if client.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        assert process.poll() is None, process.args
+        time.sleep(0.05)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray
 
 from conformance.runners import RunnerSuite
-from engines.processes import free_ports
+from engines.processes import free_ports, wait_for_port
 
 _RAY = Path(sys.executable).with_name("ray")
 _OWN_DRIVER = """
@@ -41,10 +41,15 @@ def cluster() -> Iterator[tuple[str, str]]:
     command = [str(_RAY), "start", "--head", "--block", f"--port={port}", "--num-cpus=3"]
     command += [f"--ray-client-server-port={client}", "--include-dashboard=false"]
     command += [f"--{name}={other}" for name, other in zip(named, others, strict=False)]
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as head:
-        yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
-        head.terminate()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as head:
+        try:
+            assert head.stdout is not None
+            assert any("Ray runtime started" in line for line in head.stdout)
+            wait_for_port(head, int(client))
+            yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
+        finally:
+            ray.shutdown()
+            head.terminate()
 
 
 class TestRay(RunnerSuite):
@@ -57,12 +62,12 @@ def _driven(init: str, chosen: dict[str, Any]) -> str:
     """Return what a driver prints that begins by connecting to Ray itself."""
     program = _OWN_DRIVER.format(init=init, chosen=chosen)
     return subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+        [sys.executable, "-c", program], check=True, stdout=subprocess.PIPE, text=True
     ).stdout.splitlines()[-1]
 
 
 def test_the_cluster_of_a_users_own_driver_is_used() -> None:
-    assert _driven("num_cpus=2", {"kind": "ray"}) == "[0, 2, 4, 6, 8] 2"
+    assert _driven("'local', num_cpus=2", {"kind": "ray"}) == "[0, 2, 4, 6, 8] 2"
 
 
 def test_a_driver_elsewhere_uses_the_client_of_ray(cluster: tuple[str, str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 
 from headwater.backends.runners.processes import MAX_STARTS
 from headwater.backends.runners.sent_task import SentTask, TaskAnswer
+from headwater.errors import BackendUnavailableError
 from headwater.ports import Task
 from headwater.settings.groups import RunnerSettings
 
@@ -33,16 +34,17 @@ class RayRunner:
         sent = SentTask.of(tasks)
         references = await asyncio.to_thread(self._submit, sent)
         running = {
-            asyncio.wrap_future(reference.future()): task
+            asyncio.wrap_future(reference.future()): (reference, task)
             for reference, task in zip(references, sent, strict=True)
         }
         try:
             while running:
                 done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
                 for future in done:
-                    yield _answer(running.pop(future), future).result()
+                    _, task = running.pop(future)
+                    yield _answer(task, future).result()
         finally:
-            await asyncio.shield(asyncio.to_thread(_end, references))
+            await asyncio.shield(_end(running))
 
     def _resources(self) -> dict[str, float]:
         self._connect()
@@ -53,8 +55,19 @@ class RayRunner:
         if ray.is_initialized():
             return
         settings = self._settings
-        local = {} if settings.address else {"num_cpus": settings.processes or None}
-        ray.init(address=settings.address or None, logging_level="warning", **local)
+        options: dict[str, Any] = {"logging_level": "warning"}
+        if settings.address:
+            options["address"] = settings.address
+        elif settings.processes:
+            # Otherwise Ray looks for a cluster on this machine first, and refuses the number then.
+            options |= {"address": "local", "num_cpus": settings.processes}
+        try:
+            ray.init(**options)
+        except ConnectionError as error:
+            raise BackendUnavailableError(
+                f"cannot connect to Ray at runner.address = {settings.address!r}: {error}; check "
+                "that it is running, and that RAY_AUTH_MODE and RAY_AUTH_TOKEN are those of it"
+            ) from error
 
     def _submit(self, tasks: Sequence[SentTask]) -> list[Any]:
         self._connect()
@@ -80,10 +93,10 @@ def _answer(task: SentTask, future: asyncio.Future[TaskAnswer]) -> TaskAnswer:
         raise task.lost(f"{type(error).__name__}: {str(error).partition(chr(10))[0]}") from error
 
 
-def _end(references: Sequence[Any]) -> None:
+async def _end(running: Mapping[asyncio.Future[TaskAnswer], tuple[Any, SentTask]]) -> None:
     """End the tasks that run, and do not begin the others; return when none is running."""
-    _, unfinished = ray.wait(references, num_returns=len(references), timeout=0)
-    for reference in unfinished:
-        ray.cancel(reference, force=True)
-    if unfinished:
-        ray.wait(unfinished, num_returns=len(unfinished))
+    for reference, _ in running.values():
+        await asyncio.to_thread(ray.cancel, reference, force=True)
+    for future in running:
+        with suppress(RayError):
+            await future
