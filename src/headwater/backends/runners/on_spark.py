@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf, SparkContext
+from pyspark import SparkConf, SparkContext, StatusTracker
+from pyspark.errors import PySparkException
 
 from headwater.backends.runners.processes import MAX_STARTS
 from headwater.backends.runners.sent_task import SentTask, TaskAnswer
+from headwater.errors import BackendUnavailableError
 from headwater.model.values import new_id
 from headwater.ports import Task
 from headwater.settings.groups import RunnerSettings
@@ -22,7 +24,7 @@ from headwater.settings.loading import set_default_variable
 T = TypeVar("T")
 
 _LOCAL = re.compile(r"local(?:\[([\d*]+)\])?")
-_SECONDS_BETWEEN_CANCELS = 0.1
+_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class SparkRunner:
@@ -41,7 +43,7 @@ class SparkRunner:
         group = f"headwater-{new_id()}"
 
         def run(task: SentTask) -> TaskAnswer:
-            context.setJobGroup(group, task.name, interruptOnCancel=True)
+            context.setJobGroup(group, task.name)
             try:
                 answers: list[TaskAnswer] = (
                     context.parallelize([task], 1).map(SentTask.run).collect()
@@ -74,18 +76,38 @@ class SparkRunner:
             cores = local and f"local[{local[1] or 1},{MAX_STARTS}]"
             conf.setMaster(cores or settings.address)
         conf.setAll([("spark.task.maxFailures", str(MAX_STARTS)), *settings.options.items()])
-        return SparkContext.getOrCreate(conf)
+        try:
+            return SparkContext.getOrCreate(conf)
+        except (Py4JError, PySparkException) as error:
+            raise BackendUnavailableError(
+                f"cannot start Spark with runner.address = {settings.address!r}: {error}; it needs "
+                "Java 17 in PATH or JAVA_HOME, and a master that runs"
+            ) from error
 
 
 async def _end(
     context: SparkContext, group: str, running: Iterable[asyncio.Future[TaskAnswer]]
 ) -> None:
-    """End the jobs that run; return when none is running."""
+    """End the jobs that run; return when none of their tasks is running."""
     waiting = {future for future in running if not future.cancelled()}
+    is_cancelled = bool(waiting)
     while waiting:
         # Repeated, because a job that is just being submitted is not found.
         await asyncio.to_thread(context.cancelJobGroup, group)
-        done, waiting = await asyncio.wait(waiting, timeout=_SECONDS_BETWEEN_CANCELS)
+        done, waiting = await asyncio.wait(waiting, timeout=_SECONDS_BETWEEN_LOOKS)
         for future in done:
             if not future.cancelled():
                 future.exception()
+    # A cancelled job ends at once, and the processes of its tasks some seconds later.
+    tracker = context.statusTracker()
+    while is_cancelled and await asyncio.to_thread(_is_active, tracker, group):  # noqa: ASYNC110
+        await asyncio.sleep(_SECONDS_BETWEEN_LOOKS)
+
+
+def _is_active(tracker: StatusTracker, group: str) -> bool:
+    """Return whether a job of a group, or a task of one, is known to run."""
+    jobs = [job for each in tracker.getJobIdsForGroup(group) if (job := tracker.getJobInfo(each))]
+    stages = [tracker.getStageInfo(stage) for job in jobs for stage in job.stageIds]
+    return any(job.status == "RUNNING" for job in jobs) or any(
+        stage is not None and stage.numActiveTasks > 0 for stage in stages
+    )

@@ -1,0 +1,102 @@
+"""Tasks on Spark: the promises of runners on a cluster with executors of their own, and locally."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyspark
+import pytest
+from pyspark import SparkContext
+
+from conformance.runners import RunnerSuite
+from engines.processes import free_ports, wait_for_port
+
+_SPARK_CLASS = Path(pyspark.__file__).with_name("bin") / "spark-class"
+_OPTIONS = {"spark.ui.enabled": "false"}
+_DEPLOY = "org.apache.spark.deploy"
+_OWN_DRIVER = """
+import asyncio
+from pyspark.sql import SparkSession
+from conformance.runner_tasks import Double
+from headwater.backends.runners.choice import runner_of
+from headwater.settings.schema import Settings
+
+session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+runner = runner_of(Settings().replace(runner={"kind": "spark"}).runner)
+
+async def run():
+    return sorted([number async for number, _ in runner.map(map(Double, range(5)))])
+
+print(asyncio.run(run()), asyncio.run(runner.slots()), session.range(3).count())
+"""
+
+
+@pytest.fixture(scope="class")
+def context() -> Iterator[None]:
+    """End the context of this process, of which it has one at a time, and the JVM of it."""
+    yield
+    SparkContext.getOrCreate().stop()
+    gateway: Any = SparkContext._gateway  # noqa: SLF001 - otherwise it ends with this process
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Yield the address of a cluster on this machine with one worker of four cores."""
+    port, worker = free_ports(2)
+    address = f"spark://127.0.0.1:{port}"
+    folder = tmp_path_factory.mktemp("spark")
+    here = ("--host", "127.0.0.1", "--webui-port", "0")
+    commands = (
+        (port, "master.Master", *here, "--port", str(port)),
+        (worker, "worker.Worker", address, *here, "--port", str(worker), "--cores", "4"),
+    )
+    with ExitStack() as processes, (folder / "log").open("w") as log:
+        for listens, program, *arguments in commands:
+            command = [str(_SPARK_CLASS), f"{_DEPLOY}.{program}", *arguments]
+            process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+            processes.enter_context(process)
+            processes.callback(process.terminate)
+            wait_for_port(process, listens)
+        yield address
+
+
+class TestSparkCluster(RunnerSuite):
+    @pytest.fixture
+    def chosen(self, master: str, context: None) -> dict[str, Any]:
+        # An application takes all cores unless it is told, and others wait for its end.
+        options = {"spark.cores.max": "2", "spark.executor.memory": "512m", **_OPTIONS}
+        return {"kind": "spark", "address": master, "options": options}
+
+    def kill(self, process: int) -> None:
+        """Kill the executor: the parent of the daemon that forked the process of a task."""
+        executor = _parent(_parent(process))
+        assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
+        os.kill(executor, signal.SIGKILL)
+
+
+class TestSparkInOneProcess(RunnerSuite):
+    @pytest.fixture
+    def chosen(self, context: None) -> dict[str, Any]:
+        return {"kind": "spark", "address": "local[2]", "options": _OPTIONS}
+
+
+def _parent(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def test_the_session_of_a_users_own_driver_is_used() -> None:
+    driver = subprocess.run(
+        [sys.executable, "-c", _OWN_DRIVER], check=True, stdout=subprocess.PIPE, text=True
+    )
+    assert driver.stdout.splitlines()[-1] == "[0, 2, 4, 6, 8] 2 3"
