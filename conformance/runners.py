@@ -44,6 +44,7 @@ TOTALS = {
 }
 PATIENCE_SECONDS = 120.0
 FEATURES = """
+import os
 import time
 from pathlib import Path
 
@@ -61,7 +62,9 @@ class User:
 @feature(entity=User, trigger="buy", default=0)
 async def total(user_id: str, event: ServiceEvent) -> int:
     if (gate := event.payload.get("gate")) is not None and Path(gate).exists():
-        Path(gate).with_suffix(".reached").write_text(str(__import__("os").getpid()))
+        own = Path(gate).with_suffix(f".{os.getpid()}")
+        own.write_text(str(os.getpid()))
+        own.rename(own.with_suffix(".reached"))
         while Path(gate).exists():
             time.sleep(0.01)
     return await total.get(user_id) + doubled(event.payload["amount"])
