@@ -300,6 +300,12 @@ class RedisSettings(SettingsGroup, frozen=True):
         "URL of the Redis server for events and current values; commas separate the servers of a "
         "cluster, or the Sentinels of redis+sentinel://one:26379,two:26379/name",
     ] = ""
+    password: Annotated[Secret, "password, instead of one in the URL"] = ""
+    credentials: Annotated[
+        str,
+        "function that returns user, password and when they expire, as module:function; called "
+        "again before that",
+    ] = ""
     prefix: Annotated[Text, "prefix of all keys"] = "headwater"
     timeout: Annotated[Seconds, "timeout of a command, in seconds"] = 5.0
     connect_timeout: Annotated[
@@ -361,6 +367,12 @@ class PostgresSettings(SettingsGroup, frozen=True):
     """Settings of Postgres."""
 
     url: Annotated[Url, "URL of the Postgres server for history"] = ""
+    password: Annotated[Secret, "password, instead of one in the URL"] = ""
+    credentials: Annotated[
+        str,
+        "function that returns user, password and when they expire, as module:function; called "
+        "again before that",
+    ] = ""
     schema: Annotated[str, Meta(pattern="^[a-z_][a-z0-9_]{0,62}$"), "schema of the tables"] = (
         "headwater"
     )

@@ -207,6 +207,12 @@ class Setting(NamedTuple):
         return usual or PREFIX + self.path.replace(".", "_").upper()
 
     @property
+    def secret_variable(self) -> str | None:
+        """The environment variable that names a file with the value, which may be a secret."""
+        is_secret = "show" in (self.meta.extra or {})
+        return f"{self.variable}_FILE" if is_secret and self.variable else None
+
+    @property
     def allowed(self) -> str:
         """A description of the allowed values."""
         origin = get_origin(self.kind) or self.kind

@@ -1,6 +1,7 @@
 """Loading of settings: the only module that reads the environment and ``headwater.toml``.
 
-A variable overrides the file, and the file overrides the default.
+A variable overrides the file, and the file overrides the default. A secret may also be in a file
+that a variable with ``_FILE`` at its end names.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from headwater.core.credentials import FileText, read_secret
 from headwater.core.logging import log
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
-from headwater.settings.kinds import PREFIX
+from headwater.settings.kinds import PREFIX, Setting
 from headwater.settings.schema import SETTINGS, Settings, by_path, replace_values
 
 FILE = "headwater.toml"
@@ -25,6 +27,9 @@ Origin = Literal["default", "file", "environment"]
 _TESTS = PREFIX + "TEST_"
 
 _BY_VARIABLE = {setting.variable: setting for setting in SETTINGS.values() if setting.variable}
+_BY_FILE = {
+    setting.secret_variable: setting for setting in SETTINGS.values() if setting.secret_variable
+}
 
 
 class LoadedSettings(NamedTuple):
@@ -108,7 +113,7 @@ def unknown_variables(environ: Mapping[str, str] | None = None) -> list[str]:
     """Return the variables with our prefix that are not settings."""
     names = os.environ if environ is None else environ
     ours = (name for name in names if name.startswith(PREFIX) and not name.startswith(_TESTS))
-    return sorted(name for name in ours if name not in _BY_VARIABLE)
+    return sorted(name for name in ours if name not in _BY_VARIABLE and name not in _BY_FILE)
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -120,9 +125,22 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
             # the file sets.
             if text or setting.of(Settings()) not in ("", {}):
                 values[setting.path] = setting.check_text(text, name)
+        elif text and name in _BY_FILE:
+            setting = _BY_FILE[name]
+            if environ.get(str(setting.variable)):
+                raise ConfigError(f"{setting.variable} and {name} are both set; unset one of them")
+            values[setting.path] = _from_secret_file(setting, Path(text), name)
     for name in unknown_variables(environ):
         _warn_once(name, nearest(name, _BY_VARIABLE))
     return values
+
+
+def _from_secret_file(setting: Setting, path: Path, name: str) -> FileText:
+    try:
+        text = read_secret(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{name}: {path} cannot be read: {error}") from error
+    return FileText.of(setting.check_text(text, name), path.absolute())
 
 
 @cache

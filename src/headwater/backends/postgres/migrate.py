@@ -8,7 +8,13 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 
 from headwater.backends.postgres.partition_tables import extend
-from headwater.backends.postgres.pool import Connection, connect, session_settings, translated
+from headwater.backends.postgres.pool import (
+    Connection,
+    connect,
+    credentials_in,
+    session_settings,
+    translated,
+)
 from headwater.backends.postgres.records import append_entry
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
@@ -129,7 +135,9 @@ async def connected(
     """Connect; without a timeout of statements, as creating tables may have to wait for locks."""
     with translated(settings):
         server_settings = session_settings(settings, statement_seconds)
-        connection = await connect(settings, server_settings=server_settings)
+        connection, _ = await connect(
+            settings, credentials_in(settings), server_settings=server_settings
+        )
         try:
             yield connection
         finally:

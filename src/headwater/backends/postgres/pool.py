@@ -12,16 +12,17 @@ from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import unquote, urlencode, urlsplit
 from weakref import WeakSet
 
 import asyncpg
 from prometheus_client import Gauge
 
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
+from headwater.core.credentials import Credentials, Login, credentials_of, present
 from headwater.core.keep_alive import keep_alive
 from headwater.core.tls import check_readable
-from headwater.errors import ClosedError, ConfigError
+from headwater.errors import BackendUnavailableError, ClosedError, ConfigError
 from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import SETTINGS
 
@@ -97,7 +98,10 @@ class Postgres:
         self._limit = limit
         self._is_open = True
         self._free = asyncio.Semaphore(settings.pool_size)
-        self._connections: set[Connection] = set()
+        self._connections: dict[Connection, Login | None] = {}
+        """All connections, each with its user and password if these may change."""
+        self._credentials = credentials_in(settings)
+        self._login: Login | None = None
         self._idle: list[tuple[Connection, float]] = []
         """Connections that are not in use, and since when; the last one is used first."""
         self._preparation: Callable[[], Awaitable[None]] | None = None
@@ -149,6 +153,8 @@ class Postgres:
             await self._free.acquire()
         try:
             self.check_open()  # it may have been closed meanwhile
+            if self._credentials is not None:
+                await self._follow(self._credentials)
             connection = self._taken() or await self._connected()
             try:
                 return await work(connection)
@@ -170,9 +176,20 @@ class Postgres:
             self._drop(connection)
         return None
 
+    async def _follow(self, credentials: Credentials) -> None:
+        """Drop the idle connections of a user or password that was replaced."""
+        # Without valid ones, the open connections are still good.
+        with suppress(BackendUnavailableError):
+            login = await credentials.current()
+            if login != self._login:
+                self._login = login
+                while self._idle:
+                    self._drop(self._idle.pop()[0])
+
     async def _connected(self) -> Connection:
-        connection = await connect(
+        connection, self._login = await connect(
             self._settings,
+            self._credentials,
             command_timeout=self._settings.timeout + _GRACE_SECONDS,
             server_settings={
                 **session_settings(self._settings, self._settings.timeout),
@@ -180,7 +197,7 @@ class Postgres:
             },
             connection_class=KeptAliveConnection,
         )
-        self._connections.add(connection)
+        self._connections[connection] = self._login
         with ExitStack() as undo:
             undo.callback(self._drop, connection)
             await connection.set_type_codec(
@@ -195,7 +212,10 @@ class Postgres:
         Our own statements change no session state. Queries of users may, and are reset after each
         one (`store.py`).
         """
-        if connection.is_closed() or connection.is_in_transaction():
+        is_replaced = (
+            self._credentials is not None and self._connections.get(connection) != self._login
+        )
+        if is_replaced or connection.is_closed() or connection.is_in_transaction():
             self._drop(connection)
             return
         now = time.monotonic()
@@ -205,7 +225,7 @@ class Postgres:
 
     def _drop(self, connection: Connection) -> None:
         connection.terminate()
-        self._connections.discard(connection)
+        self._connections.pop(connection, None)
 
     def check_open(self) -> None:
         """Raise ClosedError if the store is closed or was opened in another process."""
@@ -259,14 +279,46 @@ def address(settings: PostgresSettings, name: str = "postgres.url") -> str:
     return f"{settings.url}{mark}{urlencode(options)}" if options else settings.url
 
 
-async def connect(settings: PostgresSettings, **options: Any) -> Connection:
-    """Open a connection."""
+async def connect(
+    settings: PostgresSettings, credentials: Credentials | None, **options: Any
+) -> tuple[Connection, Login | None]:
+    """Open a connection; return it with the user and password that it has from credentials."""
     tls, url = settings.tls, address(settings)
     if tls.ca_file != "system":
         check_readable(tls.ca_file)
     check_readable(tls.cert_file, tls.key_file, tls.crl_file)
-    connection: Connection = await asyncpg.connect(url, timeout=settings.connect_timeout, **options)
+    options |= {"timeout": settings.connect_timeout}
+    if credentials is None:
+        if settings.password:
+            options["password"] = settings.password
+        return await asyncpg.connect(url, **options), None
+    login = await credentials.current()
+    try:
+        return await _connected_as(login, url, options), login
+    except asyncpg.InvalidAuthorizationSpecificationError:
+        # It may have been changed on the server before its time.
+        credentials.refuse(login)
+        if (other := await credentials.current()) == login:
+            raise
+        return await _connected_as(other, url, options), other
+
+
+async def _connected_as(login: Login, url: str, options: dict[str, Any]) -> Connection:
+    given: dict[str, Any] = {"user": login.user or None, "password": login.password or None}
+    connection: Connection = await asyncpg.connect(url, **given, **options)
     return connection
+
+
+def credentials_in(settings: PostgresSettings) -> Credentials | None:
+    """Return the user and password of a server, if they may change."""
+    texts = (settings.url, settings.password)
+
+    def read() -> Login:
+        url = urlsplit(present(settings.url))
+        password = present(settings.password) or unquote(url.password or "")
+        return Login(unquote(url.username or ""), password)
+
+    return credentials_of("postgres.credentials", settings.credentials, texts, read)
 
 
 def _tls_options(settings: PostgresSettings) -> dict[str, str]:

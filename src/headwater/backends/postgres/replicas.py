@@ -15,6 +15,7 @@ from prometheus_client import Counter
 
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.core.credentials import FileText
 from headwater.core.logging import log
 from headwater.errors import BackendUnavailableError
 from headwater.settings.groups import PostgresSettings
@@ -81,11 +82,10 @@ def replicas_of(settings: PostgresSettings) -> list[PostgresSettings]:
     """Return the settings of a connection to each replica."""
     url = urlsplit(settings.replica_url)
     user, at, hosts = url.netloc.rpartition("@")
-    return [
-        replace(settings, url=url._replace(netloc=f"{user}{at}{host}").geturl())
-        for host in hosts.split(",")
-        if host
-    ]
+    urls = [url._replace(netloc=f"{user}{at}{host}").geturl() for host in hosts.split(",") if host]
+    if isinstance(settings.replica_url, FileText):
+        urls = [FileText.of(text, settings.replica_url.path) for text in urls]
+    return [replace(settings, url=text) for text in urls]
 
 
 class LongReads:

@@ -20,6 +20,7 @@ from headwater.backends.redis.connection import Command, Push, RedisConnection, 
 from headwater.backends.redis.errors import refused
 from headwater.backends.redis.sentinels import Sentinels
 from headwater.backends.redis.shared_tasks import SharedTasks
+from headwater.core.credentials import Credentials, Login, credentials_of, present
 from headwater.core.logging import log
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
 from headwater.settings.groups import RedisSettings
@@ -36,6 +37,8 @@ _NOT_MASTER = ("READONLY", "MASTERDOWN", "LOADING")
 _OLDEST = (7, 0)
 _UNKNOWN_HOSTS = (None, b"", b"?")
 _OTHERS = RedisSettings()
+_RETRY_SECONDS = 1.0
+_LONGEST_SLEEP = 3_600.0
 
 
 class Script(NamedTuple):
@@ -113,6 +116,14 @@ class Redis:
             self._sentinels = Sentinels(self._seeds, self._settings, self._move_to)
             self._seeds = [self._seed]
         self._subscribers: set[RedisConnection] = set()
+        texts = (url, settings.password)
+        self._credentials = credentials_of(
+            "redis.credentials", settings.credentials, texts, partial(_login, *texts)
+        )
+        if self._credentials is None and settings.password:
+            self._seeds = [seed._replace(password=settings.password) for seed in self._seeds]
+            self._seed = self._seeds[0]
+        self._renewing: asyncio.Task[None] | None = None
         self.connections: dict[Address, RedisConnection] = {}
         self._opening = SharedTasks[RedisConnection]()
         self._learning = SharedTasks[None]()
@@ -244,6 +255,9 @@ class Redis:
         self._closed = True
         if self._sentinels is not None:
             await self._sentinels.close()
+        if self._renewing is not None:
+            self._renewing.cancel()
+            await asyncio.wait([self._renewing])
         await self._learning.close()
         await self._opening.close()
         connections, self.connections = self.connections, {}
@@ -349,13 +363,41 @@ class Redis:
             self._sentinels.watch()
             address = address.at(*await self._sentinels.master())
         timeouts = (self.timeout, settings.connect_timeout)
-        connection = await open_connection(address, *timeouts, on_push, settings.tls)
+        credentials = self._credentials
+        connection = await open_connection(address, *timeouts, on_push, settings.tls, credentials)
+        if credentials is not None and self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew(credentials))
         if self._sentinels is not None:
             with ExitStack() as undo:
                 undo.callback(connection.close)
                 await self._check_master(connection)
                 undo.pop_all()
         return connection
+
+    async def _renew(self, credentials: Credentials) -> None:
+        """Keep the user and the password of all connections valid, without a break for callers."""
+        pause = 0.0
+        while True:
+            await asyncio.sleep(min(max(pause, credentials.due_in), _LONGEST_SLEEP))
+            pause = 0.0
+            try:
+                login = await credentials.current()
+                for connection in [*self.connections.values()]:
+                    if connection.login != login:
+                        await self._log_in(connection, login)
+            except BackendError as error:
+                log.warning("credentials not renewed", error=str(error))
+                pause = _RETRY_SECONDS
+                continue
+            for subscriber in [*self._subscribers]:
+                # It cannot send AUTH.
+                if subscriber.login != login:
+                    subscriber.retire()
+
+    async def _log_in(self, connection: RedisConnection, login: Login) -> None:
+        reply, *_ = await connection.log_in(login, [["PING"]])
+        if isinstance(reply, hiredis.ReplyError):
+            raise refused(connection.address, str(reply))
 
     async def _check_master(self, connection: RedisConnection) -> None:
         """Refuse a server that is no longer, or not yet, the master that a Sentinel takes it for.
@@ -439,6 +481,12 @@ class Redis:
         except BackendError as error:
             return address, error
         return address, reply
+
+
+def _login(url: str, password: str) -> Login:
+    """Return the present user and password of settings that may be from files."""
+    seed = parse_url(present(url))[0]
+    return Login(seed.username, present(password) or seed.password)
 
 
 def _endpoint(asked: Address, node: Sequence[Any]) -> Address:

@@ -18,6 +18,7 @@ import hiredis
 
 from headwater.backends.redis.address import Address
 from headwater.backends.redis.errors import LostError, with_remedy
+from headwater.core.credentials import Credentials, Login
 from headwater.core.keep_alive import keep_alive
 from headwater.core.tls import client_context, explained
 from headwater.errors import BackendUnavailableError
@@ -62,6 +63,8 @@ class RedisConnection(asyncio.Protocol):
         self._problem = "was closed"
         self.alive = True
         """Whether commands may be sent."""
+        self.login = Login()
+        """The user and the password that the connection was authenticated with."""
         self.is_retired = False
         """Whether it was closed to be replaced, and not because of a failure."""
         self.closed = self._loop.create_future()
@@ -78,6 +81,18 @@ class RedisConnection(asyncio.Protocol):
         if self._watch is None:
             self._watch = self._loop.call_later(self._timeout, self._check)
         return await waiting.future
+
+    async def log_in(self, login: Login, commands: Sequence[Command] = ()) -> list[Any]:
+        """Authenticate, then send commands; return all replies, each of which may be an error.
+
+        Commands of others that are on their way are not disturbed. Refused, the former user stays.
+        """
+        user, password = login
+        auth: list[Command] = [["AUTH", *filter(None, [user]), password]] if any(login) else []
+        replies = await self.calls([*auth, *commands])
+        if not auth or not isinstance(replies[0], hiredis.ReplyError):
+            self.login = login
+        return replies
 
     def _send(self, packed: list[bytes]) -> None:
         self._unsent += packed
@@ -187,9 +202,13 @@ async def open_connection(
     connect_timeout: float,
     on_push: Push | None = None,
     tls: TlsSettings = _NO_TLS,
+    credentials: Credentials | None = None,
 ) -> RedisConnection:
     """Connect and authenticate; errors name the remedy."""
     loop = asyncio.get_running_loop()
+    login = Login(address.username, address.password)
+    if credentials is not None:
+        login = await credentials.current()
 
     def make() -> RedisConnection:
         return RedisConnection(address, reply_timeout, on_push)
@@ -209,7 +228,7 @@ async def open_connection(
                 )
             else:
                 _, connection = await loop.create_connection(make, address.host, address.port)
-            await _authenticate(connection, address)
+            await _authenticate(connection, address, login, credentials)
     except OSError as error:
         raise _unreachable(error, address, connect_timeout) from error
     return connection
@@ -227,19 +246,23 @@ def _unreachable(error: OSError, address: Address, seconds: float) -> BackendUna
     return BackendUnavailableError(f"Redis at {address} could not be reached{problem}; {remedy}")
 
 
-async def _authenticate(connection: RedisConnection, address: Address) -> None:
-    commands: list[Command] = []
-    if address.username or address.password:
-        commands.append(["AUTH", *filter(None, [address.username]), address.password])
-    if address.database:
-        commands.append(["SELECT", address.database])
+async def _authenticate(
+    connection: RedisConnection, address: Address, login: Login, credentials: Credentials | None
+) -> None:
+    commands: list[Command] = [["SELECT", address.database]] if address.database else []
     commands.append(["CLIENT", "SETNAME", "headwater"])
     with ExitStack() as undo:
         undo.callback(connection.close)
-        for reply in await connection.calls(commands):
-            if isinstance(reply, hiredis.ReplyError):
+        reply, *replies = await connection.log_in(login, commands)
+        if isinstance(reply, hiredis.ReplyError) and credentials is not None:
+            # It may have been changed on the server before its time.
+            credentials.refuse(login)
+            if (other := await credentials.current()) != login:
+                reply, *replies = await connection.log_in(other, commands)
+        for each in (reply, *replies):
+            if isinstance(each, hiredis.ReplyError):
                 # No command can run there, so the server is unavailable to all of them.
-                problem = with_remedy(str(reply), "check redis.url")
+                problem = with_remedy(str(each), "check redis.url")
                 raise BackendUnavailableError(
                     f"Redis at {address} refused the connection: {problem}"
                 )

@@ -1,0 +1,158 @@
+"""The user and the password of a server, which may change while the process runs."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import sys
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import datetime
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from headwater.core.logging import Outage
+from headwater.errors import BackendUnavailableError, ConfigError
+
+_LOOK_SECONDS = 5.0
+"""How often files are looked at, and how soon a function that failed is called again."""
+_LONGEST_MARGIN = 300.0
+_MARGIN_SHARE = 0.2
+
+
+class FileText(str):
+    """The text of a file that a variable such as HEADWATER_REDIS_URL_FILE names."""
+
+    __slots__ = ("path",)
+    path: Path
+
+    @classmethod
+    def of(cls, text: str, path: Path) -> Self:
+        """Return a text that was read from a file."""
+        made = cls(text)
+        made.path = path
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileText.of, (str(self), self.path)
+
+
+def read_secret(path: Path) -> str:
+    """Return the text of a file, without the end of its last line."""
+    return path.read_text(encoding="utf-8").rstrip("\r\n")
+
+
+def present(text: str) -> str:
+    """Return a text of the settings; one from a file is read again, if it can be."""
+    if not isinstance(text, FileText):
+        return text
+    try:
+        return read_secret(text.path)
+    except OSError:
+        return str(text)  # it is being replaced
+
+
+class Login(NamedTuple):
+    """A user and a password, either of which may be empty."""
+
+    user: str = ""
+    password: str = ""
+
+
+_Fetch = Callable[[], Awaitable[tuple[Login, float]]]
+
+
+class Credentials:
+    """A login that is fetched again before it expires, when its file changes, or when refused."""
+
+    def __init__(self, source: str, fetch: _Fetch) -> None:
+        """``fetch`` returns a login and in how many seconds it expires; ``source`` names it."""
+        self._source = source
+        self._fetch = fetch
+        self._login: Login | None = None
+        self._due = self._expires = -math.inf
+        self._fetching = asyncio.Lock()
+        self._outage = Outage("credentials")
+
+    @property
+    def due_in(self) -> float:
+        """Seconds until the login should be fetched again."""
+        return max(0.0, self._due - time.monotonic())
+
+    async def current(self) -> Login:
+        """Return a valid login; raise BackendUnavailableError if there is none."""
+        if self._login is None or time.monotonic() >= self._due:
+            async with self._fetching:
+                if self._login is None or time.monotonic() >= self._due:
+                    self._login = await self._fetched()
+        return self._login
+
+    def refuse(self, login: Login) -> None:
+        """Fetch again next time, because the server has refused this login."""
+        if login == self._login:
+            self._due = -math.inf
+
+    async def _fetched(self) -> Login:
+        try:
+            login, seconds = await self._fetch()
+            if seconds <= 0:
+                raise ValueError("its credentials have expired already")
+        except Exception as error:  # a function of the user
+            problem = f"{self._source} failed: {type(error).__name__}: {error}; correct it"
+            unavailable = BackendUnavailableError(problem)
+            if self._login is None or time.monotonic() >= self._expires:
+                raise unavailable from error
+            self._outage.report("warning", "credentials not renewed", unavailable, self._source)
+            self._due = time.monotonic() + _LOOK_SECONDS
+            return self._login
+        self._outage.recovered(self._source)
+        self._expires = time.monotonic() + seconds
+        self._due = self._expires - min(_LONGEST_MARGIN, seconds * _MARGIN_SHARE)
+        return login
+
+
+def credentials_of(
+    setting: str, function: str, texts: Sequence[str], read: Callable[[], Login]
+) -> Credentials | None:
+    """Return the credentials from a function ``module:function``, or else from texts of files.
+
+    ``read`` makes a login of the present texts. None means that it stays as the settings have it.
+    """
+    if function:
+        called = _loaded(setting, function)
+        return Credentials(f"{setting} = {function!r}", lambda: _call(called))
+    if not any(isinstance(text, FileText) for text in texts):
+        return None
+
+    async def look() -> tuple[Login, float]:
+        return read(), _LOOK_SECONDS
+
+    return Credentials(setting, look)
+
+
+async def _call(function: Callable[[], Any]) -> tuple[Login, float]:
+    if inspect.iscoroutinefunction(function):
+        answer = await function()
+    else:
+        answer = await asyncio.to_thread(function)
+    user, password, expires_at = answer
+    if expires_at is None:
+        return Login(user or "", password), math.inf
+    moment = expires_at.timestamp() if isinstance(expires_at, datetime) else float(expires_at)
+    return Login(user or "", password), moment - time.time()
+
+
+def _loaded(setting: str, name: str) -> Callable[[], Any]:
+    module, _, function = name.partition(":")
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        loaded: Callable[[], Any] = getattr(import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"{setting} = {name!r} cannot be loaded: {error}; name a function that returns user, "
+            "password and expires_at as module:function, in a module that Python finds"
+        ) from error
+    return loaded

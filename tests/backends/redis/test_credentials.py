@@ -1,0 +1,263 @@
+"""Users and passwords that change on the servers while a store is in use."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
+import pytest
+
+from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.backends.redis.client import Redis, command
+from headwater.core import credentials
+from headwater.core.credentials import FileText
+from headwater.engine.worker.worker import Worker
+from headwater.errors import BackendUnavailableError, ConfigError
+from headwater.settings.groups import RedisSettings
+from headwater.settings.loading import load
+from headwater.settings.schema import Settings
+from tests.engine.support import until
+from tests.sentinels import ask
+from tests.servers import Machine, valkey_machine
+
+RIGHTS = ("allkeys", "allchannels", "+@all", "-@dangerous")
+
+
+@pytest.fixture
+def machine() -> Iterator[Machine]:
+    with valkey_machine() as machine:
+        yield machine
+
+
+class Issuer:
+    """A function of users that issues credentials, as a cloud does."""
+
+    def __init__(self) -> None:
+        self.login = ("", "")
+        self.lifetime: timedelta | None = None
+        self.calls = 0
+        self.is_down = False
+
+    def __call__(self) -> tuple[str, str, datetime | None]:
+        self.calls += 1
+        if self.is_down:
+            raise ConnectionError("the issuer does not answer")
+        ends = datetime.now(UTC) + self.lifetime if self.lifetime else None
+        return (*self.login, ends)
+
+
+@pytest.fixture
+def issuer(monkeypatch: pytest.MonkeyPatch) -> Issuer:
+    module, issuer = ModuleType("cloud"), Issuer()
+    module.token = issuer  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cloud", module)
+    return issuer
+
+
+def users(machine: Machine) -> set[str]:
+    """Return the users of our connections."""
+    clients = ask(machine, "CLIENT LIST")
+    return {client["user"] for client in clients if client["name"] == "headwater"}
+
+
+@asynccontextmanager
+async def client(machine: Machine, **settings: Any) -> AsyncIterator[Redis]:
+    url = settings.pop("url", f"redis://127.0.0.1:{machine.port}/0")
+    redis = Redis.of(RedisSettings(url=url, timeout=30, connect_timeout=30, **settings))
+    try:
+        await redis.open()
+        yield redis
+    finally:
+        await redis.close()
+
+
+async def test_credentials_are_renewed_before_they_expire_on_the_same_connection(
+    machine: Machine, issuer: Issuer
+) -> None:
+    for user in ("first", "second"):
+        ask(machine, "ACL SETUSER", user, "on", f">{user}", *RIGHTS)
+    issuer.login, issuer.lifetime = ("first", "first"), timedelta(seconds=5)
+    async with client(machine, credentials="cloud:token") as redis:
+        received: list[Any] = []
+        subscriber = await redis.subscribe("news", received.append)
+        (connection,) = redis.connections.values()
+        assert users(machine) == {"first"}
+        issuer.login = ("second", "second")
+        began = time.monotonic()
+        errors: list[Exception] = []
+
+        async def use() -> None:
+            while users(machine) != {"second"}:
+                try:
+                    await redis.call(command("k", "INCR", "k"))
+                except BackendUnavailableError as error:
+                    errors.append(error)
+
+        async with asyncio.timeout(60):
+            await use()
+        assert time.monotonic() - began < 5
+        assert [*redis.connections.values()] == [connection]
+        assert subscriber.is_retired
+        assert errors == []
+        # The user of before can go.
+        ask(machine, "ACL DELUSER", "first")
+        assert await redis.call(command("k", "PING")) == b"PONG"
+
+
+async def test_a_refused_password_is_asked_for_again(machine: Machine, issuer: Issuer) -> None:
+    ask(machine, "ACL SETUSER", "app", "on", ">old", *RIGHTS)
+    issuer.login = ("app", "old")
+    async with client(machine, credentials="cloud:token") as redis:
+        ask(machine, "ACL SETUSER", "app", "resetpass", ">new")
+        issuer.login = ("app", "new")
+        ask(machine, "CLIENT KILL", "USER", "app")
+        (connection,) = redis.connections.values()
+        await connection.closed
+        assert await redis.call(command("k", "PING")) == b"PONG"
+        assert issuer.calls == 2
+
+
+async def test_an_issuer_that_fails_is_an_outage_only_when_nothing_is_valid(
+    machine: Machine, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_LOOK_SECONDS", 0.1)
+    ask(machine, "ACL SETUSER", "app", "on", ">app", *RIGHTS)
+    issuer.login, issuer.lifetime = ("app", "app"), timedelta(seconds=2)
+    async with client(machine, credentials="cloud:token") as redis:
+        issuer.is_down = True
+        await until(lambda: issuer.calls > 3)
+        assert await redis.call(command("k", "PING")) == b"PONG"
+    with pytest.raises(BackendUnavailableError, match="cloud:token' failed: ConnectionError: the"):
+        async with client(machine, credentials="cloud:token"):
+            pass
+
+
+async def test_a_function_that_does_not_exist_is_named(machine: Machine) -> None:
+    with pytest.raises(ConfigError, match=r"redis\.credentials = 'nowhere:token' cannot be loaded"):
+        async with client(machine, credentials="nowhere:token"):
+            pass
+
+
+async def test_a_file_of_a_password_is_followed(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_LOOK_SECONDS", 0.1)
+    for user in ("first", "second"):
+        ask(machine, "ACL SETUSER", user, "on", f">{user}", *RIGHTS)
+    file = tmp_path / "url"
+    place = f"127.0.0.1:{machine.port}/0"
+    file.write_text(f"redis://first:first@{place}\n")
+    url = load({"HEADWATER_REDIS_URL_FILE": str(file)}, tmp_path).redis.url
+    assert url == f"redis://first:first@{place}"
+    async with client(machine, url=url) as redis:
+        assert users(machine) == {"first"}
+        file.write_text(f"redis://second:second@{place}\n")
+        await until(lambda: users(machine) == {"second"})
+        assert await redis.call(command("k", "PING")) == b"PONG"
+
+
+async def test_a_password_beside_the_url_is_used(machine: Machine) -> None:
+    ask(machine, "ACL SETUSER", "app", "on", ">pass", *RIGHTS)
+    url = f"redis://app@127.0.0.1:{machine.port}/0"
+    async with client(machine, url=url, password="pass"):
+        assert users(machine) == {"app"}
+
+
+async def test_rotations_on_both_servers_cost_no_event_and_no_error(
+    machine: Machine, issuer: Issuer, production: Settings
+) -> None:
+    issuer.lifetime = timedelta(seconds=4)
+    names = [f"{production.postgres.schema}_{letter}" for letter in "ab"]
+    for name in names:
+        ask(machine, "ACL SETUSER", name, "on", f">{name}", *RIGHTS)
+        await postgres(production, f"CREATE ROLE {name} LOGIN SUPERUSER PASSWORD '{name}'")
+    issuer.login = (names[0], names[0])
+    place = urlsplit(production.postgres.url)
+    url = place._replace(netloc=f"{place.hostname}:{place.port}").geturl()
+    settings = production.replace(
+        partitions=4,
+        redis={"url": f"redis://127.0.0.1:{machine.port}/0", "credentials": "cloud:token"},
+        postgres={"url": url, "credentials": "cloud:token"},
+    )
+    store = FeatureStore(settings=settings)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="visit", default=0)
+    async def visits(user_id: str, event: ServiceEvent) -> int:
+        before: int = await store.get_feature("visits", user_id)
+        return before + 1
+
+    published = 0
+    async with store:
+        worker = Worker(store)
+        working = asyncio.create_task(worker.run())
+        try:
+            for old, new in (names, names[::-1], names):
+                issuer.login = (new, new)
+                while users(machine) != {new} or await sessions(production, old):
+                    await store.publish("visit", f"user-{published % 5}")
+                    published += 1
+                    await store.get_feature_history("visits", "user-0")
+                # What still used the former user would break now.
+                ask(machine, "ACL SETUSER", old, "resetpass", ">gone")
+                ask(machine, "CLIENT KILL", "USER", old)
+                await postgres(production, f"ALTER ROLE {old} PASSWORD 'gone'")
+                await store.publish("visit", f"user-{published % 5}")
+                published += 1
+                ask(machine, "ACL SETUSER", old, "resetpass", f">{old}")
+                await postgres(production, f"ALTER ROLE {old} PASSWORD '{old}'")
+
+            async def is_counted() -> bool:
+                rows = await store.get_features(["visits"], [f"user-{n}" for n in range(5)])
+                return bool(sum(row["visits"] for row in rows.values()) == published)
+
+            await until(is_counted)
+        finally:
+            worker.stop()
+            await working
+    for name in names:
+        await postgres(production, f"DROP ROLE {name}")
+
+
+async def postgres(settings: Settings, statement: str) -> Any:
+    connection = await asyncpg.connect(settings.postgres.url)
+    try:
+        return await connection.fetchval(statement)
+    finally:
+        await connection.close()
+
+
+async def sessions(settings: Settings, role: str) -> int:
+    counted: int = await postgres(
+        settings, f"SELECT count(*) FROM pg_stat_activity WHERE usename = '{role}'"
+    )
+    return counted
+
+
+def test_a_secret_may_be_in_a_file_and_other_settings_may_not(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text("s3cret\n")
+    settings = load(
+        {"HEADWATER_API_KEY_FILE": str(file), "OPENAI_API_KEY_FILE": str(file)}, tmp_path
+    )
+    assert settings.api_key == "s3cret"
+    assert isinstance(settings.api_key, FileText)
+    assert settings.embeddings.openai_api_key == "s3cret"
+    assert "s3cret" not in repr(settings)
+    assert load({"HEADWATER_HOME_FILE": str(file)}, tmp_path).home == Settings().home
+    with pytest.raises(ConfigError, match="HEADWATER_API_KEY and HEADWATER_API_KEY_FILE are both"):
+        load({"HEADWATER_API_KEY_FILE": str(file), "HEADWATER_API_KEY": "k"}, tmp_path)
+    with pytest.raises(ConfigError, match=r"HEADWATER_API_KEY_FILE: .*none cannot be read"):
+        load({"HEADWATER_API_KEY_FILE": str(tmp_path / "none")}, tmp_path)
