@@ -139,7 +139,7 @@ EXTRAS = $(foreach extra,redis postgres sources snowflake bigquery local chat pr
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml $(EXTRAS) --group dev --output-file $(LOCKS)/dev.txt
-	$(COMPILE) pyproject.toml $(EXTRAS) --extra ray --extra spark --group dev --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/engines.txt
+	$(COMPILE) pyproject.toml $(EXTRAS) --extra ray --extra spark --group dev --group engines --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/engines.txt
 	$(COMPILE) pyproject.toml --extra local --group build --group model --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/runtime.txt
 	$(COMPILE) $(LOCKS)/uv.in --output-file $(LOCKS)/uv.txt
 

@@ -35,6 +35,20 @@ def jars(profile: str) -> list[Path]:
     return sorted(folder.glob("*.jar"))
 
 
+def maven_archive(artifact: str) -> Path:
+    """Return the folder of an unpacked archive, such as ``group:name:version:tar.gz:all``."""
+    _, name, version, *_ = artifact.split(":")
+    folder = FOLDER / "archives" / f"{name}-{version}"
+    with _downloading(folder):
+        if not folder.exists():
+            new = folder.with_suffix(".new")
+            shutil.rmtree(new, ignore_errors=True)
+            goal = ("dependency:unpack", f"-Dartifact={artifact}", f"-DoutputDirectory={new}")
+            _run("mvn", "--batch-mode", "--quiet", f"--file={_POM}", *goal)
+            new.rename(folder)
+    return folder
+
+
 def go_program(package: str, *, tags: str = "") -> Path:
     """Return the program of a package at a version, such as ``example.com/tool@v1.2.3``."""
     name, _, version = package.partition("@")

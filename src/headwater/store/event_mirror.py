@@ -104,8 +104,7 @@ class EventMirror:
 
     async def _publish(self, records: Sequence[Record]) -> None:
         latest = self._clock.now() + self._tolerance
-        decoded = [self._decoder.decode(record, latest) for record in records]
-        made = [each for each in decoded if each is not None]
+        made = await self._decoder.decode(records, latest)
         events = [each.event for each in made if each.event is not None]
         for each in made:
             if each.event is None:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -239,6 +240,30 @@ async def test_records_of_other_producers_become_events(store: Opened, settings:
     assert len(problems) == 2
     assert "it is not JSON" in str(problems)
     assert "it has no field" in str(problems)
+
+
+async def test_a_record_waits_for_a_function_that_cannot_decode_it_yet(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "registered.py").write_text(
+        """
+answers = [ConnectionError("the registry is away"), ValueError("no such schema")]
+
+def decode(value, headers):
+    if answers:
+        raise answers.pop(0)
+    return {"event_type": "click", "number": int(value)}
+"""
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    send(settings, [("u1", b"1", {}), ("u1", b"2", {})])
+    async with openings(settings.replace(bus={"decode": "registered:decode"})) as connect:
+        store = await Opened.by(connect)
+        async with appended(store):
+            unknown, second = await read_all(store, 2)
+    assert unknown.event_type == MALFORMED
+    assert "no such schema" in str(unknown.payload)
+    assert second.payload == {"number": 2}
 
 
 async def test_an_event_is_awaited_until_a_feeder_has_appended_it(

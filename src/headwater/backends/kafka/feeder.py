@@ -92,10 +92,7 @@ class KafkaFeeder:
         latest: datetime = self._clock.now() + self._ingest.future_tolerance
         decoded: list[LogRecord] = []
         elsewhere: list[ServiceEvent] = []
-        for record in records:
-            made = self._decoder.decode(record, latest)
-            if made is None:
-                continue
+        for made in await self._decoder.decode(records, latest):
             event = made.event
             if event is None or partition_of(event.entity_id, self.partitions) == partition:
                 decoded.append(made)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from headwater.core.codec import encode_custom
-from headwater.errors import ConfigError, EventError, HeadwaterError
+from headwater.errors import BackendUnavailableError, ConfigError, EventError, HeadwaterError
 from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent, without_assigned_time
 from headwater.ports import LogRecord, event_content
 
@@ -59,11 +60,19 @@ class RecordDecoder:
         self._fields = fields
         self._decode: Decode = load_decoder(function) if function else self._decode_json
 
-    def decode(self, record: Record, latest: datetime) -> LogRecord | None:
-        """Return a record with its event, or with the problem; None if it is to be left out.
+    async def decode(self, records: Sequence[Record], latest: datetime) -> list[LogRecord]:
+        """Return records with their events or problems, without those that are left out.
 
-        ``latest`` is the latest time that an event of another producer may have.
+        ``latest`` is the latest time that an event of another producer may have. A user's function
+        may ask a schema registry, so it runs in a thread.
+
+        Raises:
+            BackendUnavailableError: the function raised an OSError, such as ConnectionError.
         """
+        made = await asyncio.to_thread(lambda: [self._made(each, latest) for each in records])
+        return [each for each in made if each is not None]
+
+    def _made(self, record: Record, latest: datetime) -> LogRecord | None:
         if _OURS in record.headers:
             try:
                 event = _decode_event(record.value or b"")
@@ -77,6 +86,10 @@ class RecordDecoder:
                 return None
             event = made if isinstance(made, ServiceEvent) else self._event(record, made)
             _check(event, latest)
+        except OSError as error:
+            raise BackendUnavailableError(
+                f"record {record.name} is not decoded: {error}"
+            ) from error
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             return _problem(record, f"{type(error).__name__}: {error}")
         return LogRecord(record.offset, event, event_content(event))
