@@ -18,6 +18,7 @@ from headwater.declarations.runtime import runtime_of
 from headwater.doctor.workload import (
     Workload,
     judge,
+    judge_objectives,
     observe,
     shown_duration,
     unobserved,
@@ -25,6 +26,7 @@ from headwater.doctor.workload import (
 )
 from headwater.engine import last_hour as hour
 from headwater.engine.last_hour import STEP, ContextCounts, LastHour, summed
+from headwater.engine.objectives import NO_OBJECTIVES, ObjectiveCounts
 from headwater.errors import HeadwaterError
 from headwater.model.dead_letters import LetterGroups
 from headwater.model.health import (
@@ -73,6 +75,7 @@ _TITLES = {
     "consumer groups": ("A consumer group has no workers", "{number} groups have no workers"),
     "slow partition": ("One partition is slower than the others", ""),
     "contexts": ("Some contexts are not fresh", "Some contexts are not fresh"),
+    "objectives": ("{subject} {summary}", "{number} objectives are being missed"),
 }
 _OTHER = ("The installation needs attention", "The installation needs attention")
 _RANKS = {check: rank for rank, check in enumerate(_TITLES)}
@@ -102,8 +105,14 @@ class StoreOverview:
         self._inspecting: asyncio.Task[list[Finding]] | None = None
         self._inspected_at = -_INSPECTION_SECONDS
 
-    async def read(self, health: Sequence[Health], open_breakers: Sequence[str]) -> Overview:
+    async def read(
+        self,
+        health: Sequence[Health],
+        open_breakers: Sequence[str],
+        counts: ObjectiveCounts = NO_OBJECTIVES,
+    ) -> Overview:
         """Return how the store is, given the health of its parts and what the workers know."""
+        objectives = counts.states()
         samples = self._hour.samples().samples
         observed, inspected = await asyncio.gather(self._observe(health), self._inspections())
         findings = judge(self._store, observed.workload, open_breakers, samples)
@@ -113,7 +122,9 @@ class StoreOverview:
             concern = Concern(subject="The store", summary="does not answer", detail=problem)
             report.concern("error", "store", problem, "see `GET /readyz` and the log", concern)
             findings += report.all
+        findings += judge_objectives(objectives)
         overview = overview_of(observed.workload, findings, inspected, observed.indexes, samples)
+        overview = replace(overview, objectives=objectives)
         if observed.problem:
             overview = replace(overview, waiting=None, dead_letters=None)
         return replace(overview, since=await self._since(overview))
@@ -204,6 +215,7 @@ def overview_of(
         workers=_workers(workload, samples),
         stores=[*(_part(area, inspected) for area in workload.health), *map(_index, indexes)],
         contexts=_contexts(samples),
+        objectives=[],
     )
 
 

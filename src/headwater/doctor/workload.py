@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from statistics import median
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from headwater.core.clock import MICROSECOND
 from headwater.core.durations import format_duration
@@ -14,13 +14,14 @@ from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
 from headwater.engine.last_hour import Samples, by_context
+from headwater.engine.objectives import unknown_objectives
 from headwater.engine.worker.contention import ContendedEntity, read_contended
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
 from headwater.model.admin import ConsumerGroup, ConsumerLag
 from headwater.model.catalog import CatalogState
 from headwater.model.dead_letters import LetterGroups
-from headwater.model.health import Concern, Finding, Findings, Health
+from headwater.model.health import Concern, Finding, Findings, Health, ObjectiveState
 from headwater.store.feature_store import FeatureStore
 
 _LATE_SECONDS = 60.0
@@ -30,6 +31,9 @@ _MISSED_RUNS = 2
 _GRACE = timedelta(minutes=1)
 _DEGRADED_PERCENT = 1.0
 _GROUPS_SHOWN = 5
+# The rates at which the budget of 30 days lasts for two and for five days.
+_BURNS_FAST = 14.4
+_BURNS = 6.0
 _FEW = 100
 
 
@@ -151,7 +155,36 @@ def judge(
     _add_dead_letters(workload.letters, report)
     _add_breakers(open_breakers, report)
     _add_contexts(samples, report)
+    _add_objectives(store, report)
     return report.all
+
+
+def judge_objectives(objectives: Sequence[ObjectiveState]) -> list[Finding]:
+    """Return the objectives that use their error budget too fast."""
+    report = Findings("workload", "the processes of this server")
+    for state in objectives:
+        rate, now = state.burn_rate or 0.0, state.burn_rate_5m or 0.0
+        if rate < _BURNS or now < 1:
+            continue
+        concern = Concern(
+            subject=f"The {state.objective} of {state.kind} {state.name}",
+            summary=f"burns its error budget {rate:.3g} times too fast",
+            detail=f"{state.bad:,} of {state.total:,} missed it in the last hour; the target is "
+            f"{state.target:.4%} good",
+        )
+        severity: Literal["error", "warning"] = "error" if rate >= _BURNS_FAST else "warning"
+        found = f"{concern.subject} {concern.summary}: {concern.detail}"
+        remedy = "see the slowest handlers and the lag; or correct the objective in [objectives]"
+        report.concern(severity, "objectives", found, remedy, concern)
+    return report.all
+
+
+def _add_objectives(store: FeatureStore, report: Findings) -> None:
+    """Warn about objectives of what is not declared."""
+    unknown = unknown_objectives(store.settings.objectives, runtime_of(store).registry)
+    if unknown and runtime_of(store).registry.features:
+        what = f"{', '.join(unknown)}: the features file declares no such name"
+        report.warning("objectives", what, "correct the name in [objectives], or remove it")
 
 
 def _add_partitions(workload: Workload, report: Findings) -> None:

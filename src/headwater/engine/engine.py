@@ -28,6 +28,7 @@ from headwater.declarations.registry import Registry
 from headwater.engine.auditing import AuditReader
 from headwater.engine.event_log import EventLog
 from headwater.engine.letters import Letters
+from headwater.engine.objectives import Objectives
 from headwater.engine.tracing import Tracing
 from headwater.errors import HeadwaterError
 from headwater.features.conversions import conversions
@@ -138,7 +139,8 @@ async def open_engine(registry: Registry, settings: Settings, clock: Clock) -> E
 def wire(registry: Registry, settings: Settings, clock: Clock, backends: Backends) -> Engine:
     """Return an engine of these declarations over open backends."""
     tracer = tracer_of(settings)
-    chain: list[Interceptor] = [Metrics(), *conversions(registry)]
+    objectives = Objectives(settings.objectives, registry, clock)
+    chain: list[Interceptor] = [objectives, Metrics(), *conversions(registry)]
     interceptors = Interceptors(*([] if tracer is None else [Tracing(tracer)]), *chain)
     backends = intercepted(backends, interceptors)
     offload = Offload(settings.worker.threads, settings.worker.max_hung_threads)

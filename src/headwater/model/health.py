@@ -198,6 +198,25 @@ class ContextState(msgspec.Struct, frozen=True, kw_only=True):
     """The share of fresh contexts in each two minutes; null if there was none."""
 
 
+class ObjectiveState(msgspec.Struct, frozen=True, kw_only=True):
+    """An objective of a feature or a context, and how fast it uses its error budget.
+
+    A burn rate of 1 uses exactly what the target leaves.
+    """
+
+    kind: Literal["feature", "context"]
+    name: str
+    objective: Literal["freshness", "latency"]
+    target: float
+    total: int
+    """Results of the last hour, in the processes of this server."""
+    bad: int
+    burn_rate: float | None
+    """Of the last hour; null if there was no result."""
+    burn_rate_5m: float | None
+    """Of the last five minutes."""
+
+
 class OverviewFinding(msgspec.Struct, frozen=True, kw_only=True):
     """Something to look at; ``subject`` and ``summary`` make a sentence.
 
@@ -236,3 +255,5 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     workers: Sequence[WorkerState]
     stores: Sequence[StoreState]
     contexts: Sequence[ContextState]
+    objectives: Sequence[ObjectiveState]
+    """Those of the settings that the server counts, the fastest burning first."""

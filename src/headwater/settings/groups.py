@@ -25,6 +25,7 @@ from headwater.settings.kinds import (
     LangfuseSecretKey,
     Limit,
     Models,
+    Objectives,
     OpenAIKey,
     Options,
     Origins,
@@ -561,4 +562,19 @@ class EvalSettings(SettingsGroup, frozen=True):
     langfuse_secret_key: Annotated[LangfuseSecretKey, "secret key of that project"] = ""
     gates: Annotated[
         Gates, "limits that an evaluation must keep to, such as max_changed = '2%'"
+    ] = field(default_factory=dict)
+
+
+class ObjectiveSettings(SettingsGroup, frozen=True):
+    """Objectives, of which burn rates are computed."""
+
+    features: Annotated[
+        Objectives,
+        "limits by the name of a feature: the freshness of a value when it becomes visible, the "
+        "latency of the function, and the target, which is 0.99",
+    ] = field(default_factory=dict)
+    contexts: Annotated[
+        Objectives,
+        "limits by the name of a context: the freshness of its oldest value, the latency of its "
+        "assembly, and the target, which is 0.99",
     ] = field(default_factory=dict)

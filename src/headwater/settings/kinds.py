@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 import msgspec
 from msgspec import Meta
 
-from headwater.core.durations import format_duration, to_age, to_timedelta
+from headwater.core.durations import format_duration, parse_duration, to_age, to_timedelta
 from headwater.core.masking import mask, mask_address
 from headwater.core.models import ModelOverride, ModelTable
 from headwater.core.prices import Rate
@@ -146,6 +146,27 @@ def _check_fields(fields: Mapping[str, str]) -> Mapping[str, str]:
     return fields
 
 
+class Objective(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What shall be true of so many results: at most so old, ready in so much time."""
+
+    freshness: str | None = None
+    latency: str | None = None
+    target: Annotated[float, Meta(gt=0, lt=1)] = 0.99
+
+
+def _check_objectives(objectives: Mapping[str, Objective]) -> Mapping[str, Objective]:
+    for name, objective in objectives.items():
+        limits = [objective.freshness, objective.latency]
+        if limits == [None, None]:
+            raise InvalidInputError(
+                f"the objective of {name} has no limit; set its freshness or its latency, such as "
+                'latency = "300ms"'
+            )
+        for limit in filter(None, limits):
+            parse_duration(limit)
+    return objectives
+
+
 _SECONDS = Meta(gt=0)
 
 # Each setting is annotated with one of these types, or a plain one, and its description.
@@ -176,6 +197,7 @@ Models = Annotated[
 ]
 Prices = Annotated[dict[str, Price], Meta(extra={"check": _check_prices})]
 Options = Annotated[dict[str, str], Meta(extra={"variable": "HEADWATER_RUNNER_OPTIONS"})]
+Objectives = Annotated[dict[str, Objective], Meta(extra={"check": _check_objectives})]
 Gates = Annotated[dict[str, Gate], Meta(extra={"check": check_gates})]
 
 
@@ -292,6 +314,8 @@ _TYPE_NAMES: dict[Any, str] = {
     bool: "true or false",
     str: "a text",
     dict[str, str]: "a table of names and texts",
+    dict[str, Objective]: "a table of names, each with a freshness, a latency or both as durations "
+    "such as '300ms', and a target above 0 and below 1",
     dict[str, Price]: "a table of names and whole numbers, or tables of them",
     dict[str, Gate]: "a table of names and whole numbers, or texts such as '2%' and '+5%'",
     dict[str, ModelOverride]: "a table of names and tables of "

@@ -27,6 +27,7 @@ from headwater.settings.groups import (
     LineageSettings,
     LogSettings,
     McpSettings,
+    ObjectiveSettings,
     OfflineSettings,
     OidcSettings,
     PostgresSettings,
@@ -93,6 +94,7 @@ class Settings(SettingsGroup, frozen=True):
     eval: EvalSettings = EvalSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    objectives: ObjectiveSettings = ObjectiveSettings()
     sources: Annotated[Sources, "files and URLs that SQL features can read, by name"] = field(
         default_factory=dict
     )

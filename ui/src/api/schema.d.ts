@@ -4352,6 +4352,24 @@ export interface components {
             unit: string;
         };
         /**
+         * ObjectiveState
+         * @description An objective of a feature or a context, and how fast it uses its error budget.
+         *
+         *         A burn rate of 1 uses exactly what the target leaves.
+         */
+        ObjectiveState: {
+            bad: number;
+            burn_rate: number | null;
+            burn_rate_5m: number | null;
+            /** @enum {unknown} */
+            kind: "context" | "feature";
+            name: string;
+            /** @enum {unknown} */
+            objective: "freshness" | "latency";
+            target: number;
+            total: number;
+        };
+        /**
          * OneFeature
          * @description A feature's value for one entity.
          */
@@ -4452,6 +4470,7 @@ export interface components {
             contexts: components["schemas"]["ContextState"][];
             dead_letters: number | null;
             findings: components["schemas"]["OverviewFinding"][];
+            objectives: components["schemas"]["ObjectiveState"][];
             partitions: number;
             since: string | null;
             /** @enum {unknown} */

@@ -11,7 +11,12 @@ from msgspec.structs import replace
 from headwater.doctor.overview import StoreOverview, series_of
 from headwater.engine.last_hour import LastHour, Sample
 from headwater.http.routes.health import StoreProbe
-from headwater.http.routes.process_reports import ServerProcesses, all_reports, open_breakers
+from headwater.http.routes.process_reports import (
+    ServerProcesses,
+    all_reports,
+    objective_counts,
+    open_breakers,
+)
 from headwater.http.routing.route import Route
 from headwater.model.callers import current_caller
 from headwater.model.health import Examination, Overview, Series
@@ -73,7 +78,9 @@ class Overviews:
     async def _read(self) -> Overview:
         parts, reports = await asyncio.gather(self._probe.parts(), all_reports(self._processes))
         failed = [part for report in reports if (part := report.health) and not part.ok]
-        overview = await self._overview.read([*parts, *failed], open_breakers(reports))
+        overview = await self._overview.read(
+            [*parts, *failed], open_breakers(reports), objective_counts(reports)
+        )
         self._fresh_until = time.monotonic() + _FRESH_SECONDS
         return overview
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Protocol
@@ -12,7 +13,10 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
+from headwater.engine.objectives import Key, ObjectiveCounts
 from headwater.model.health import Health
+
+_OBJECTIVES = ("headwater_objective_target", "headwater_objective_recent")
 
 
 class Family(msgspec.Struct, frozen=True, array_like=True):
@@ -61,6 +65,20 @@ def open_breakers(reports: Sequence[Report]) -> list[str]:
     families = [family for report in reports for family in report.metrics if family.name == name]
     samples = chain.from_iterable(family.samples for family in families)
     return sorted({labels["feature"] for _, labels, value in samples if value == 1})
+
+
+def objective_counts(reports: Sequence[Report]) -> ObjectiveCounts:
+    """Return the good and bad results of each objective and window in all processes."""
+    targets: dict[Key, float] = {}
+    counts = Counter[tuple[Key, str, str]]()
+    for family in (family for report in reports for family in report.metrics):
+        for _, labels, value in family.samples if family.name in _OBJECTIVES else ():
+            key = msgspec.convert([labels[name] for name in Key._fields], Key)
+            if "window" in labels:
+                counts[key, labels["window"], labels["result"]] += int(float(value))
+            else:
+                targets[key] = float(value)
+    return ObjectiveCounts(targets, counts)
 
 
 def own_metrics(collector: Collector = REGISTRY) -> list[Family]:

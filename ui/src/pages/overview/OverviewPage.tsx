@@ -21,7 +21,7 @@ import { localTime } from "~/design/preferences";
 import { Findings } from "./Findings";
 import css from "./Overview.module.css";
 import { Sentence } from "./Sentence";
-import { Contexts, Stores, Workers } from "./Tables";
+import { Contexts, Objectives, Stores, Workers } from "./Tables";
 import { Tiles, TilesLoading } from "./Tiles";
 
 const STATES: Record<string, State> = { healthy: "fresh", attention: "ageing", failing: "failed" };
@@ -75,6 +75,7 @@ export default function OverviewPage() {
           <Workers {...state.data} />
         </div>
         <div className={css.column}>
+          <Objectives objectives={state.data.objectives} />
           <Contexts contexts={state.data.contexts} />
           <Stores stores={state.data.stores} />
         </div>

@@ -2,7 +2,7 @@ import { useLocation } from "wouter";
 
 import type { Schema } from "~/api/client";
 import { useCan } from "~/api/me";
-import { Card, Code, DataTable, Dim, Id, Mono, StateWord, UserText } from "~/design";
+import { Card, Code, DataTable, Dim, Id, Mono, StateWord, UserText, type State } from "~/design";
 import { count, duration, percent, plural, short } from "~/design/format";
 
 import { HourChart } from "./HourChart";
@@ -12,6 +12,53 @@ import { Sentence } from "./Sentence";
 import { stateOfFresh } from "./Tiles";
 
 type Overview = Schema<"Overview">;
+
+/** The objectives of the settings, those that burn fastest first; nothing if there are none. */
+export function Objectives({ objectives }: Pick<Overview, "objectives">) {
+  if (objectives.length === 0) return null;
+  return (
+    <Card title="Objectives, last hour" aside="fastest burning first" flush>
+      <DataTable
+        label="Objectives"
+        rows={[...objectives]}
+        rowKey={(each) => `${each.kind} ${each.name} ${each.objective}`}
+        columns={[
+          {
+            head: "of",
+            cell: (each) => (
+              <>
+                {each.kind} <UserText mono>{each.name}</UserText>
+              </>
+            ),
+          },
+          { head: "objective", cell: (each) => each.objective },
+          { head: "target", number: true, cell: (each) => percent(each.target) },
+          {
+            head: "missed",
+            number: true,
+            cell: (each) => `${short(each.bad)} of ${short(each.total)}`,
+          },
+          {
+            head: "burn rate",
+            number: true,
+            cell: (each) => (
+              <StateWord state={stateOfBurn(each.burn_rate)}>
+                {each.burn_rate === null ? "—" : short(each.burn_rate)}
+              </StateWord>
+            ),
+          },
+        ]}
+      />
+    </Card>
+  );
+}
+
+/** Return the state of a burn rate: above 1, the error budget does not last. */
+function stateOfBurn(rate: number | null): State {
+  if (rate === null) return "unknown";
+  if (rate >= 6) return "failed";
+  return rate > 1 ? "ageing" : "fresh";
+}
 
 /** The contexts of the last hour, those that were least fresh first. */
 export function Contexts({ contexts }: Pick<Overview, "contexts">) {
