@@ -34,6 +34,15 @@ HISTORY_CASES = (
         for size in SIZES
     ),
     Case(
+        name="history 1M x 5M in a lake (CPU)",
+        unit="s",
+        ours=in_child("history_frames", "lake 1M x 5M"),
+        floor=in_child("history_frames", "ours 1M x 5M"),
+        floor_is="ours over the local file with the same rows",
+        targets=(AtMostTimesFloor(1.3),),
+        rounds=1,
+    ),
+    Case(
         name="history of 100k rows, 10 stored and 2 derived features",
         unit="s",
         ours=in_child("training_frames", "derived"),

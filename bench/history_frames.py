@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.case import Effort, Figure, Measure
-from bench.history_scale import Size, generate, run_engine
+from bench.history_scale import LAKE, Size, generate, run_engine
 from bench.history_scale import measure as run_here
 from bench.process import WORK
 
@@ -15,7 +15,7 @@ SIZES = {
     "1M x 1M": Size(1_000_000, 1_000_000),
     "1M x 5M": Size(1_000_000, 5_000_000),
 }
-ENGINES = ("ours", "raw_tables", "polars")
+ENGINES = ("ours", "raw_tables", "polars", LAKE)
 
 
 def files(size: Size, effort: Effort) -> tuple[Path, Size]:

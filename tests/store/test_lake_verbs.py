@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, Settings
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, InvalidInputError
 from headwater.testing import ManualClock
 
 
@@ -65,3 +68,45 @@ async def test_expiring_keeps_the_present_snapshot_and_is_in_the_audit_log(tmp_p
         assert (history.rows, history.snapshots) == (2, 1)
         [entry, *_] = (await store.audit_log(action="lake.expire")).entries
         assert entry.outcome == "done"
+
+
+async def test_a_training_set_of_a_snapshot_has_the_same_bytes_each_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with store_in(tmp_path, clock, url=str(tmp_path / "lake")) as store:
+        await store.publish("purchase", "ada", {"amount": 1})
+        await store.drain()
+        history, _ = (await store.lake.compact()).tables
+        rows = [{"user_id": name, "timestamp": clock.now()} for name in ("ada", "eve")]
+        labels = tmp_path / "labels.parquet"
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), labels)
+
+        async def read(name: str, **options: Any) -> Path:
+            output = tmp_path / name
+            await store.get_historical_features(labels, ["spent"], output=output, **options)
+            return output
+
+        first = await read("first.parquet", snapshot=history.snapshot_id)
+        # Values of the same moment, one in the tail and one in a later snapshot.
+        for name in ("ada", "eve"):
+            await store.publish("purchase", name, {"amount": 5}, timestamp=clock.now())
+            await store.drain()
+            if name == "ada":
+                await store.lake.compact()
+        again = await read("again.parquet", snapshot=history.snapshot_id)
+        present = await read("present.parquet")
+        assert first.read_bytes() == again.read_bytes()
+        assert pyarrow.parquet.read_table(first)["spent"].to_pylist() == [1, None]
+        assert pyarrow.parquet.read_table(present)["spent"].to_pylist() == [5, 5]
+        metadata = pyarrow.parquet.read_metadata(first).metadata
+        assert metadata[b"headwater.snapshot"] == str(history.snapshot_id).encode()
+        await store.admin.forget("User", "eve", reason="asked")
+        with pytest.raises(
+            InvalidInputError, match="it has expired, or it had rows that were erased"
+        ):
+            await read("late.parquet", snapshot=history.snapshot_id)
+
+
+async def test_a_snapshot_needs_a_lake(tmp_path: Path) -> None:
+    async with store_in(tmp_path) as store:
+        with pytest.raises(ConfigError, match=r"no snapshots; set lake\.url"):
+            await store.get_historical_features([], ["spent"], snapshot=1)

@@ -127,6 +127,7 @@ def read(
     known: bool = False,
     as_of: bool = False,
     exported: Path | None = None,
+    snapshot: int | None = None,
 ) -> None:
     """Add a column for each feature to the rows of a file, with its value at the time of the row.
 
@@ -143,6 +144,8 @@ def read(
         as_of: Add a column FEATURE__as_of with the time of each value.
         exported FOLDER: Read stored values from this folder, which `headwater history export`
             wrote.
+        snapshot ID: Read stored values from a snapshot of the lake; `headwater lake compact` makes
+            one and shows its id.
     """
     with call.named(), option_names(), progress_bar("Reading history") as progress:
         options: dict[str, Any] = {
@@ -150,6 +153,7 @@ def read(
             "known": known,
             "with_as_of": as_of,
             "output": output,
+            "snapshot": snapshot,
             "progress": progress,
         }
         if exported is None:

@@ -32,6 +32,7 @@ from headwater.model.declarations import StoreListing
 from headwater.model.history import (
     CSV,
     PARQUET,
+    SNAPSHOT,
     ExportBody,
     ExportReport,
     HistoryCatalog,
@@ -59,6 +60,7 @@ class RemoteTables:
         *,
         output: str | Path | None,
         exported: str | Path | None,
+        snapshot: int | None,
         progress: OnStep | None,
         at: str,
         with_as_of: bool,
@@ -89,9 +91,10 @@ class RemoteTables:
                     at=at,
                     known=known,
                     with_as_of=with_as_of,
+                    **({} if snapshot is None else {"snapshot": snapshot}),
                 )
             self._check_complete(remote.answer, sent.bytes, "table")
-            result = await asyncio.to_thread(remote.attach, frozenset(sent.json_columns))
+            result = await asyncio.to_thread(remote.attach, frozenset(sent.json_columns), snapshot)
             undo.pop_all()
             return result
 
@@ -180,7 +183,7 @@ class RemoteFrame:
                 raise InvalidInputError(f"the frame cannot be read: {headline(error)}") from error
         return points
 
-    def attach(self, json_columns: Collection[str]) -> Any:
+    def attach(self, json_columns: Collection[str], snapshot: int | None) -> Any:
         """Return the caller's table with the columns of the answer."""
         own = set(self._spine.columns.values())
         with session(self.answer.parent) as duck:
@@ -190,7 +193,8 @@ class RemoteFrame:
                 for name, kind, *_ in described
                 if name not in own
             ]
-            return self.frame.attach(duck, FrameResult([self.answer], columns))
+            metadata = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
+            return self.frame.attach(duck, FrameResult([self.answer], columns, metadata))
 
 
 def _entities(declared: StoreListing, names: Sequence[str]) -> list[EntityDef]:

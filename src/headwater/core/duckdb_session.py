@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -91,14 +92,19 @@ class Session:
         longest = max(map(len, lines.splitlines()), default=0)
         self.load(table, file, columns, longest=longest)
 
-    def write(self, rows: str, file: Path) -> int:
-        """Write the rows of a query to a Parquet file; return their number.
+    def write(
+        self, rows: str, file: Path, metadata: Mapping[str, str] = MappingProxyType({})
+    ) -> int:
+        """Write the rows of a query to a Parquet file, with metadata; return their number.
 
         A dictionary has one entry for 0.0 and -0.0, so a file with the latter has no dictionaries.
         Others have, because repeated texts may take a hundred times the space without.
         """
         limit = ", DICTIONARY_SIZE_LIMIT 0" if self._has_negative_zeros(rows) else ""
         limit += f", STRING_DICTIONARY_PAGE_SIZE_LIMIT {_LARGEST_DICTIONARY}"
+        if metadata:
+            pairs = ", ".join(f"{identifier(name)}: {text(it)}" for name, it in metadata.items())
+            limit += f", KV_METADATA {{{pairs}}}"
         sql = f"COPY ({rows}) TO {text(file)} (FORMAT parquet, USE_TMP_FILE false{limit})"
         return int(scalar(self.run(sql)))
 

@@ -56,6 +56,8 @@ class HistoryRequest(msgspec.Struct, frozen=True, kw_only=True):
     known: bool = False
     with_as_of: bool = False
     progress: OnStep | None = None
+    metadata: Mapping[str, str] = {}
+    """What a file of the result says about it."""
 
 
 async def _never_pruned() -> None:
@@ -116,7 +118,7 @@ async def read_history(frame: EntityFrame, request: HistoryRequest, past: PastSo
             # Values may have been pruned before they were read.
             pruned = msgspec.structs.replace(spine, earliest=later)
             await in_thread(_prepare, frame, pruned, columns, points)
-        result = FrameResult(answering.answers, columns)
+        result = FrameResult(answering.answers, columns, request.metadata)
         attached = await in_thread(_attach, frame, result, folder)
         undo.pop_all()
         return attached

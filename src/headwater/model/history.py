@@ -35,6 +35,13 @@ WithAsOf = Annotated[
 ]
 
 
+SNAPSHOT = "headwater.snapshot"
+"""The metadata of a Parquet file with the snapshot of the lake that it was read from."""
+SnapshotId = Annotated[
+    int, Meta(description="Read a snapshot of the lake.", examples=[6735091284573894129])
+]
+
+
 class SentTable(msgspec.Struct, frozen=True):
     """A table that was sent before: its size, and the columns with values as JSON text."""
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Protocol
 
 from headwater.model.lake import LakeTableStatus
+from headwater.ports.history import FrameReader
 
 
 class Lake(Protocol):
@@ -14,6 +15,12 @@ class Lake(Protocol):
 
     async def status(self) -> Sequence[LakeTableStatus]:
         """Return the size of each table."""
+
+    async def at(self, snapshot_id: int) -> FrameReader:
+        """Return a reader of history as it was in a snapshot, which gives the same bits each time.
+
+        Raise InvalidInputError if there is no such snapshot any more.
+        """
 
     async def compact(self) -> None:
         """Move every row that may leave the tail, however few they are, and merge small files."""

@@ -16,7 +16,7 @@ from headwater.core.interruptible import in_thread
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
-from headwater.errors import InvalidInputError
+from headwater.errors import ConfigError, InvalidInputError
 from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import limited_caller
 from headwater.history.frames.files import TableSize, table_size
@@ -25,9 +25,10 @@ from headwater.history.importing import ImportColumns, import_file
 from headwater.history.past_reads import PastQueries
 from headwater.history.point_in_time import HistoryRequest, PastSources, needs_store, read_history
 from headwater.model.catalog import CatalogState
-from headwater.model.history import ExportReport, ImportReport
+from headwater.model.history import SNAPSHOT, ExportReport, ImportReport
 from headwater.model.problems import OnStep
 from headwater.model.values import EVERYTHING
+from headwater.ports import FrameReader
 from headwater.store.openlineage import lineage_of
 from headwater.store.runtime import Runtime
 from headwater.store.writing import check_stored
@@ -58,6 +59,7 @@ class Tables:
         with_as_of: bool,
         output: str | Path | None,
         exported: str | Path | None,
+        snapshot: int | None,
         progress: OnStep | None,
     ) -> Any:
         """Return a table with the values that features had at the time of each row."""
@@ -69,7 +71,9 @@ class Tables:
         definitions = _requested(runtime.registry, features)
         is_query = is_sql(frame)
         if exported is None:
-            past = await _stored(runtime, features)
+            past = await _stored(runtime, features, snapshot)
+        elif snapshot is not None:
+            raise InvalidInputError("give either exported or snapshot: both say what is read")
         else:
             is_open = is_query or needs_store(definitions, known=known)
             sources = (await _stored(runtime, features)).sources if is_open else None
@@ -81,7 +85,12 @@ class Tables:
             rows = await engine.backends.offline.query(frame, engine.registry.sources)
             frame = relation_of(rows, [at, *(feature.entity.id_field for feature in past.features)])
         request = HistoryRequest(
-            features=past.features, at=at, known=known, with_as_of=with_as_of, progress=progress
+            features=past.features,
+            at=at,
+            known=known,
+            with_as_of=with_as_of,
+            progress=progress,
+            metadata={} if snapshot is None else {SNAPSHOT: str(snapshot)},
         )
         opened = open_frame(frame, None if output is None else Path(output))
         names = [feature.name for feature in definitions]
@@ -158,9 +167,15 @@ def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[Featu
     return definitions
 
 
-async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
+async def _stored(
+    runtime: Runtime, features: Sequence[FeatureRef], snapshot: int | None = None
+) -> _Past:
     engine = await runtime.open()
-    offline = engine.backends.offline
+    history: FrameReader = engine.backends.offline
+    if snapshot is not None:
+        if engine.backends.lake is None:
+            raise ConfigError("this store has no lake, and so no snapshots; set lake.url")
+        history = await (await engine.backends.lake()).at(snapshot)
 
     async def earliest() -> datetime | None:
         return (await engine.catalog.follow()).pruned.history
@@ -170,7 +185,7 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
     return _Past(
         _requested(engine.registry, features),
         PastSources(
-            offline,
+            history,
             runner_of(runtime.settings.runner),
             engine.reader,
             queries,
@@ -178,7 +193,7 @@ async def _stored(runtime: Runtime, features: Sequence[FeatureRef]) -> _Past:
             engine.registry.past_names,
             runtime.settings.runner.folder or None,
         ),
-        runtime.clock.now().isoformat(),
+        runtime.clock.now().isoformat() if snapshot is None else str(snapshot),
     )
 
 

@@ -7423,6 +7423,8 @@ export interface operations {
                 features: string;
                 /** @description Only values that had been written by that time. */
                 known?: boolean;
+                /** @description Read a snapshot of the lake. */
+                snapshot?: number;
                 /** @description Add a column with the time of each value. */
                 with_as_of?: boolean;
             };

@@ -19,7 +19,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from headwater.backends.duckdb.segments import LOGS, VIEWS
 from headwater.backends.duckdb.store import DuckdbOfflineStore, EventPositions
 from headwater.backends.lake.files import LakeFolder
-from headwater.backends.lake.history import LakeHistory
+from headwater.backends.lake.history import LakeHistory, SnapshotHistory
 from headwater.backends.lake.tables import LakeConflictError, LakeTable
 from headwater.core.clock import Clock, from_micros
 from headwater.core.duckdb_session import parquet, scalar, session
@@ -29,6 +29,7 @@ from headwater.errors import BackendUnavailableError
 from headwater.model.lake import LakeTableStatus
 from headwater.ports import (
     Change,
+    FrameReader,
     LakeTail,
     LogKind,
     OfflineStore,
@@ -77,6 +78,8 @@ class LakeOfflineStore(DuckdbOfflineStore):
             positions=positions,
         )
         self._catalog = catalog
+        self._tail_of_lake = tail
+        self._settings = settings
         self._database = database
         self._snapshots = lake.snapshots
         self._grace = settings.segment_grace
@@ -149,6 +152,14 @@ class LakeOfflineStore(DuckdbOfflineStore):
             if time.monotonic() >= self._expire_at:
                 self._expire_at = time.monotonic() + _EXPIRY_SECONDS
                 await self._run(self._expire, self._clock.now() - self._snapshots, wait=False)
+
+    async def at(self, snapshot_id: int) -> FrameReader:
+        state = await self._run(self.tables["history"].state, snapshot_id)
+        return DuckdbOfflineStore(
+            SnapshotHistory(self._tail_of_lake, self.tables, state),
+            *(self._scratch, self._scratch, self._clock, self._settings, self._runner),
+            files=self._lake_files,
+        )
 
     async def compact(self) -> None:
         await self._run(self._writer.maintain, everything=True)

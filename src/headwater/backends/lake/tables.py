@@ -41,7 +41,7 @@ from pyiceberg.types import (
 
 from headwater.backends.duckdb.segments import ALL_BUCKETS
 from headwater.core.clock import to_micros
-from headwater.errors import BackendError
+from headwater.errors import BackendError, InvalidInputError
 from headwater.ports import LogKind, Mark, Segment
 
 UPTO = "headwater.upto"
@@ -183,7 +183,7 @@ class LakeTable:
         else:
             snapshot = table.snapshot_by_id(snapshot_id)
             if snapshot is None:
-                raise BackendError(
+                raise InvalidInputError(
                     f"the lake has no snapshot {snapshot_id} of {self.kind}: it has expired, or it "
                     "had rows that were erased since; read the present history, or raise "
                     "lake.snapshots for later ones"

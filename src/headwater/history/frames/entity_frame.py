@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -56,6 +57,8 @@ class FrameResult(NamedTuple):
 
     answers: Sequence[Path]
     columns: Sequence[ResultColumn]
+    metadata: Mapping[str, str] = MappingProxyType({})
+    """What a file of the result says about it."""
 
     @property
     def query(self) -> str:

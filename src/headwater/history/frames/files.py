@@ -184,7 +184,7 @@ class FileFrame(EntityFrame):
             if self.output.suffix == CSV:
                 duck.run(f"COPY ({joined}) TO {text(partial)} (FORMAT csv)")
             else:
-                duck.write(joined, partial)
+                duck.write(joined, partial, result.metadata)
             os.replace(partial, self.output)
         finally:
             partial.unlink(missing_ok=True)

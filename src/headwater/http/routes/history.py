@@ -25,6 +25,7 @@ from headwater.model.history import (
     Known,
     SentHistory,
     SentTable,
+    SnapshotId,
     TimeZoneName,
     WithAsOf,
 )
@@ -92,6 +93,7 @@ class History:
         at: ColumnName = "timestamp",
         known: Known = False,
         with_as_of: WithAsOf = False,
+        snapshot: SnapshotId | None = None,
     ) -> ProgressResponse:
         """Add the values that features had at the time of each row to a table.
 
@@ -113,6 +115,7 @@ class History:
                     known=known,
                     with_as_of=with_as_of,
                     output=output,
+                    snapshot=snapshot,
                     progress=report,
                 )
 

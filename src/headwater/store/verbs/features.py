@@ -153,6 +153,7 @@ class FeatureVerbs(Verbs):
         with_as_of: bool = False,
         output: str | Path | None = None,
         exported: str | Path | None = None,
+        snapshot: int | None = None,
         progress: OnStep | bool | None = None,
     ) -> Any:
         """Return a table with the values that features had at the time of each row.
@@ -171,6 +172,10 @@ class FeatureVerbs(Verbs):
         ``<feature>__as_of``. With ``exported``, stored values
         are read from the files that ``store.history.export`` wrote to that folder; the store is
         not even opened, unless a feature is computed or ``frame`` is a query.
+
+        With ``snapshot``, the id of a snapshot of the lake, such as the one that
+        ``store.lake.compact`` returns, stored values are read from it alone: the same rows give
+        the same bytes for as long as the snapshot is kept. An ``output`` has it in its metadata.
 
         ``progress`` is called with the number of rows that are done and of all; with True, a bar
         is shown on a terminal or in a notebook.
@@ -191,6 +196,7 @@ class FeatureVerbs(Verbs):
             with_as_of=with_as_of,
             output=output,
             exported=exported,
+            snapshot=snapshot,
             progress=callback(progress),
         )
 
