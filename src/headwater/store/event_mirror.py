@@ -24,7 +24,7 @@ from headwater.store.verbs.events import EventVerbs
 try:
     from headwater.backends.kafka.address import parse_url
     from headwater.backends.kafka.client import TopicConsumer
-    from headwater.backends.kafka.records import Record, RecordDecoder
+    from headwater.backends.kafka.records import Record, RecordDecoder, in_portions
 except ModuleNotFoundError as error:
     raise MissingExtraError("a mirror of Kafka", "kafka") from error
 
@@ -74,8 +74,8 @@ class EventMirror:
                         "retention is too short for this mirror; remove the events "
                         f"{MIRRORED!r} of {self._mirror_id!r} to begin anew"
                     )
-                if records:
-                    await self._finished(self._publish(records))
+                for portion in in_portions(records):
+                    await self._finished(self._publish(portion))
         finally:
             await self._consumer.close()
         return self.report

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 
 from conformance.deduplication import DAY
 from conformance.suite import Opened, click, outcome, until
-from headwater.backends.kafka import feeder
+from headwater.backends.kafka import records
 from headwater.backends.kafka.address import parse_url
 from headwater.backends.kafka.records import encode
 from headwater.core.partitioning import partition_of
@@ -196,7 +196,7 @@ async def test_what_redis_has_no_room_for_stays_in_kafka(
 async def test_many_bytes_are_appended_in_portions(
     store: Opened, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feeder, "_MOST_BYTES", 1_000)
+    monkeypatch.setattr(records, "_MOST_BYTES", 1_000)
     value = msgspec.json.encode({"event_type": "click", "text": "x" * 300})
     send(settings, [("u1", value[:-1] + b', "number": %d}' % n, {}) for n in range(100)])
     async with appended(store):

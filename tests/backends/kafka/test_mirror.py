@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 
 from headwater import FeatureStore
 from headwater.core.clock import SystemClock
-from headwater.errors import ConfigError, InvalidInputError
+from headwater.errors import CallerLimitError, ConfigError, InvalidInputError
+from headwater.model.callers import Caller, CallerLimits, set_caller
 from headwater.model.events import MirrorOptions, MirrorReport
 from headwater.settings.schema import Settings
 from headwater.store import event_mirror
@@ -113,3 +114,13 @@ async def test_a_wrong_topic_is_an_error_with_the_remedy(
         await copy(store, f"kafka://{kafka.addresses}/missing")
     with pytest.raises(ConfigError, match="such as kafka://a:9092"):
         await copy(store, "kafka://broker")
+
+
+async def test_a_limited_key_copies_nothing(store: FeatureStore, kafka: Brokers) -> None:
+    url = kafka.new_topic()
+    send(url, range(5))
+    set_caller(Caller("acme", limits=CallerLimits(tenant="u")))
+    with pytest.raises(CallerLimitError):
+        await copy(store, url)
+    set_caller(Caller("ops"))
+    assert await store.bus.list() == []

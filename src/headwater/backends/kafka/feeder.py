@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 
 from headwater.backends.kafka.client import TopicConsumer
-from headwater.backends.kafka.records import Record, RecordDecoder
+from headwater.backends.kafka.records import Record, RecordDecoder, in_portions
 from headwater.core.clock import Clock
 from headwater.core.logging import Outage, log
 from headwater.core.partitioning import partition_of
@@ -18,7 +18,6 @@ from headwater.ports import Bus, FedRange, Feed, LogRange, LogRecord, Subjects
 from headwater.settings.groups import IngestSettings
 
 _MOST = 1_000
-_MOST_BYTES = 4_000_000
 _WAIT_SECONDS = 0.1
 _RETRY_SECONDS = 1.0
 _FULL_SECONDS = 0.25
@@ -125,7 +124,7 @@ class _Feeding:
         records, lost = await self._consumer.consume(_MOST, _WAIT_SECONDS)
         for partition in lost:
             await self._skip_lost(partition)
-        for some in _in_portions(records):
+        for some in in_portions(records):
             by_partition: dict[int, list[Record]] = {}
             for record in some:
                 if record.partition in self._next:
@@ -218,17 +217,3 @@ class _Feeding:
         if new:
             await self._consumer.commit(new)
             self._committed |= new
-
-
-def _in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
-    """Yield records in order, in portions that Redis takes at once."""
-    portion: list[Record] = []
-    size = 0
-    for record in records:
-        size += len(record.value or b"")
-        if portion and size > _MOST_BYTES:
-            yield portion
-            portion, size = [], len(record.value or b"")
-        portion.append(record)
-    if portion:
-        yield portion

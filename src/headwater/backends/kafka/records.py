@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import import_module
 from typing import Any, NamedTuple
@@ -20,6 +20,8 @@ Decode = Callable[[bytes, Mapping[str, bytes]], "ServiceEvent | Mapping[str, Any
 
 _OURS, _AWAITED = "headwater", "headwater-awaited"
 """Headers: the content by which a repetition is recognized, and the mark of an awaited event."""
+
+_MOST_BYTES = 4_000_000
 
 _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _decode_event = msgspec.json.Decoder(ServiceEvent).decode
@@ -51,6 +53,20 @@ def encode(record: LogRecord) -> tuple[bytes, bytes, list[tuple[str, str | bytes
     if record.awaited:
         headers.append((_AWAITED, b"1"))
     return event.entity_id.encode(), _encode(without_assigned_time(event)), headers
+
+
+def in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
+    """Yield records in order, in portions that a store takes at once."""
+    portion: list[Record] = []
+    size = 0
+    for record in records:
+        size += len(record.value or b"")
+        if portion and size > _MOST_BYTES:
+            yield portion
+            portion, size = [], len(record.value or b"")
+        portion.append(record)
+    if portion:
+        yield portion
 
 
 class RecordDecoder:
