@@ -11,47 +11,16 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from headwater.core.logging import Outage
+from headwater.core.masking import FileText
 from headwater.errors import BackendUnavailableError, ConfigError
 
 _LOOK_SECONDS = 5.0
 """How often files are looked at, and how soon a function that failed is called again."""
 _LONGEST_MARGIN = 300.0
 _MARGIN_SHARE = 0.2
-
-
-class FileText(str):
-    """The text of a file that a variable such as HEADWATER_REDIS_URL_FILE names."""
-
-    __slots__ = ("path",)
-    path: Path
-
-    @classmethod
-    def of(cls, text: str, path: Path) -> Self:
-        """Return a text that was read from a file."""
-        made = cls(text)
-        made.path = path
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FileText.of, (str(self), self.path)
-
-
-def read_secret(path: Path) -> str:
-    """Return the text of a file, without the end of its last line."""
-    return path.read_text(encoding="utf-8").rstrip("\r\n")
-
-
-def present(text: str) -> str:
-    """Return a text of the settings; one from a file is read again, if it can be."""
-    if not isinstance(text, FileText):
-        return text
-    try:
-        return read_secret(text.path)
-    except OSError:
-        return str(text)  # it is being replaced
 
 
 class Login(NamedTuple):

@@ -1,8 +1,10 @@
-"""Masking the secrets in values of settings that are shown."""
+"""Secrets in settings: read from files, and masked where they are shown."""
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import Any, Self
 
 _MASK = "***"
 _HARMLESS = {
@@ -35,6 +37,38 @@ _OPTION_VALUE = re.compile(r"[\w.,/:%-]*")
 # As libpq reads it: quoted values contain spaces, and a backslash escapes any character.
 _KEYWORD = re.compile(r"(\w+)(\s*=\s*)('(?:\\.|[^'\\])*'|(?:\\.|[^\s'\\])*)(?=\s|$)", re.DOTALL)
 _KEYWORDS = re.compile(rf"\s*(?:{_KEYWORD.pattern}\s*)*", re.DOTALL)
+
+
+class FileText(str):
+    """The text of a file that a variable such as HEADWATER_REDIS_URL_FILE names."""
+
+    __slots__ = ("path",)
+    path: Path
+
+    @classmethod
+    def of(cls, text: str, path: Path) -> Self:
+        """Return a text that was read from a file."""
+        made = cls(text)
+        made.path = path
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileText.of, (str(self), self.path)
+
+
+def read_secret(path: Path) -> str:
+    """Return the text of a file, without the end of its last line."""
+    return path.read_text(encoding="utf-8").rstrip("\r\n")
+
+
+def present(text: str) -> str:
+    """Return a text of the settings; one from a file is read again, if it can be."""
+    if not isinstance(text, FileText):
+        return text
+    try:
+        return read_secret(text.path)
+    except OSError:
+        return str(text)  # it is being replaced
 
 
 def mask(secret: str) -> str:

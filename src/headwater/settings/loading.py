@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from headwater.core.credentials import FileText, read_secret
 from headwater.core.logging import log
+from headwater.core.masking import FileText, read_secret
 from headwater.errors import ConfigError
 from headwater.errors.hints import nearest
 from headwater.settings.kinds import PREFIX, Setting

@@ -19,7 +19,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, command
 from headwater.core import credentials
-from headwater.core.credentials import FileText
+from headwater.core.masking import FileText
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendUnavailableError, ConfigError
 from headwater.settings.groups import RedisSettings

@@ -19,8 +19,9 @@ import asyncpg
 from prometheus_client import Gauge
 
 from headwater.backends.postgres.errors import FAILURES, LOST, translate
-from headwater.core.credentials import Credentials, Login, credentials_of, present
+from headwater.core.credentials import Credentials, Login, credentials_of
 from headwater.core.keep_alive import keep_alive
+from headwater.core.masking import present
 from headwater.core.tls import check_readable
 from headwater.errors import BackendUnavailableError, ClosedError, ConfigError
 from headwater.settings.groups import PostgresSettings

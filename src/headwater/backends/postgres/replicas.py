@@ -15,8 +15,8 @@ from prometheus_client import Counter
 
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.core.credentials import FileText
 from headwater.core.logging import log
+from headwater.core.masking import FileText
 from headwater.errors import BackendUnavailableError
 from headwater.settings.groups import PostgresSettings
 

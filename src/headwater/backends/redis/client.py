@@ -20,8 +20,9 @@ from headwater.backends.redis.connection import Command, Push, RedisConnection, 
 from headwater.backends.redis.errors import refused
 from headwater.backends.redis.sentinels import Sentinels
 from headwater.backends.redis.shared_tasks import SharedTasks
-from headwater.core.credentials import Credentials, Login, credentials_of, present
+from headwater.core.credentials import Credentials, Login, credentials_of
 from headwater.core.logging import log
+from headwater.core.masking import present
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
 from headwater.settings.groups import RedisSettings
 

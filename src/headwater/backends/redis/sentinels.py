@@ -13,7 +13,7 @@ from headwater.backends.redis.address import Address
 from headwater.backends.redis.connection import Command, Push, RedisConnection, open_connection
 from headwater.backends.redis.errors import refused
 from headwater.backends.redis.subscription import Subscription
-from headwater.core.credentials import present
+from headwater.core.masking import present
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.settings.groups import RedisSettings, TlsSettings
 
