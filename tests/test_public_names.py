@@ -28,7 +28,7 @@ CLIENT_LOADS = {
     *("model", "records", "settings", "store", "windows"),
 }
 MOST_MODULES_OF_A_CLIENT = 124
-MOST_MODULES_OF_A_STORE = 175
+MOST_MODULES_OF_A_STORE = 174
 
 LOADED = """
 import sys

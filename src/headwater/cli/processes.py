@@ -23,6 +23,7 @@ from prometheus_client import Counter
 
 from headwater.access.guard import check_address
 from headwater.core.logging import log
+from headwater.core.tls import ServedCertificate
 from headwater.errors import HeadwaterError, TooManyHungThreadsError
 from headwater.http.routes.process_reports import Family, Report, add_up, own_metrics
 from headwater.http.routing.mounts import AsgiMount
@@ -415,6 +416,7 @@ async def serve_with_processes(
     processes: int,
     workers: int,
     on_ready: Callable[[str], None],
+    tls: Sequence[str] = (),
 ) -> None:
     """Supervise API processes and workers until a stop signal; serve nothing in this process.
 
@@ -424,22 +426,30 @@ async def serve_with_processes(
     host, port = address
     check_address(settings, host)
     with reserve_port(host, port) as reserved:
+        command = ["serve", str(file), "--host", host, "--port", str(reserved.getsockname()[1])]
+        if tls:
+            ServedCertificate(*tls)  # an error here names it once
+            command += [f"--tls-cert={tls[0]}", f"--tls-key={tls[1]}"]
         api = ProcessKind(
             "api",
-            ["serve", str(file), "--host", host, "--port", str(reserved.getsockname()[1])],
+            command,
             processes,
             API_RESTARTS,
             reports_ready=True,
         )
         children = ChildProcesses(
             [api, worker_processes(file, workers)],
-            on_ready=partial(announce_address, host, reserved, on_ready),
+            on_ready=partial(announce_address, host, reserved, on_ready, is_secure=bool(tls)),
         )
         await supervise(children, settings.worker.drain_timeout)
 
 
 async def serve_supervised(
-    store: FeatureStore, address: tuple[str, int], mounts: Sequence[AsgiMount], supervisor: int
+    store: FeatureStore,
+    address: tuple[str, int],
+    mounts: Sequence[AsgiMount],
+    supervisor: int,
+    tls: Sequence[str] = (),
 ) -> None:
     """Serve in a process that `headwater serve --processes N` has started."""
     link = SupervisorLink(supervisor, store.settings.worker.drain_timeout)
@@ -453,4 +463,5 @@ async def serve_supervised(
         mounts=mounts,
         on_ready=lambda _: link.report_ready(),
         shares_port=True,
+        tls=tls,
     )

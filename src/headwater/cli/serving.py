@@ -58,6 +58,8 @@ def serve(
     port: Port = None,
     workers: Annotated[int | None, typer.Option(min=0)] = None,
     processes: Annotated[int | None, typer.Option(min=1)] = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
     reload: bool = False,
     restarted: Annotated[bool, typer.Option("--restarted", hidden=True)] = False,
     supervisor: Supervisor = None,
@@ -74,12 +76,16 @@ def serve(
             development a worker inside this process.
         processes: API processes to start, which share the port; with more than one, the workers are
             processes too. Default: http.processes.
+        tls_cert: File of a certificate, in PEM, to serve HTTPS with (TLS 1.2 or newer); read again
+            when it changes. Default: http.tls.cert_file.
+        tls_key: File of its key. Default: http.tls.key_file.
         reload: Restart when a Python file changes in the folder of the features file or of its
             package, or below it.
     """
     path = features_file(call.file)
     if reload:
-        given = {"--host": host, "--port": port, "--workers": workers, "--processes": processes}
+        given = {"--host": host, "--port": port, "--workers": workers, "--processes": processes,
+                 "--tls-cert": tls_cert, "--tls-key": tls_key}  # fmt: skip
         # `graph` loads the file and checks its references, and `serve` accepts more than `check`.
         graph, command = ([sys.executable, "-m", "headwater", verb, str(path)]
                           for verb in ("graph", "serve"))  # fmt: skip
@@ -89,8 +95,11 @@ def serve(
     store, http = call.local, call.local.settings.http
     address = (http.host if host is None else host, http.port if port is None else port)
     mounts = [mcp_mount(store)] if store.settings.mcp.enabled else []
+    tls = _tls_files(
+        http.tls.cert_file if tls_cert is None else tls_cert, tls_key or http.tls.key_file
+    )
     if supervisor is not None:
-        run_long(serve_supervised(store, address, mounts, supervisor))
+        run_long(serve_supervised(store, address, mounts, supervisor, tls))
         return
     count = http.processes if processes is None else processes
     if workers is None and (count > 1 or store.settings.env == "production"):
@@ -102,7 +111,8 @@ def serve(
         _print_welcome(call, url, workers=workers, restarted=restarted)
 
     if count > 1:
-        run_long(serve_with_processes(store.settings, path, address, count, workers or 0, ready))
+        whole = serve_with_processes(store.settings, path, address, count, workers or 0, ready, tls)
+        run_long(whole)
         return
     children = ChildProcesses([worker_processes(path, workers)]) if workers else None
     run_long(
@@ -114,8 +124,15 @@ def serve(
             processes=children,
             mounts=mounts,
             on_ready=ready,
+            tls=tls,
         )
     )
+
+
+def _tls_files(cert: str, key: str) -> tuple[str, ...]:
+    if key and not cert:
+        raise typer.BadParameter("a key is given without a certificate; pass --tls-cert, too")
+    return (cert, key) if cert else ()
 
 
 def _print_welcome(call: CommandCall, url: str, *, workers: int | None, restarted: bool) -> None:
@@ -260,7 +277,8 @@ def mcp(
             note(f"Serving MCP at {url}{_MCP_PATH}. Press Ctrl-C to stop.")
 
     mounts = [mcp_mount(call.local)]
-    run_long(serve_mounts(call.local, mounts, host=host, port=port, on_ready=ready))
+    tls = _tls_files(settings.tls.cert_file, settings.tls.key_file)
+    run_long(serve_mounts(call.local, mounts, host=host, port=port, on_ready=ready, tls=tls))
 
 
 def mcp_mount(store: FeatureStore) -> AsgiMount:

@@ -266,6 +266,8 @@ class AsyncClient(PublishCalls, ReadCalls, ContextCalls, StoreVerbs):
         settings: the settings, if not those of the environment and of headwater.toml. Their signing
             keys verify records.
         transport: a transport of httpx, such as ``httpx.ASGITransport(create_app(store))``.
+        ca_file: file of the CAs that are trusted for ``https://``. Default: ``client.ca_file``, or
+            the usual CAs.
 
     >>> client = AsyncClient("http://127.0.0.1:8000", key="...")
     >>> client
@@ -284,6 +286,7 @@ class AsyncClient(PublishCalls, ReadCalls, ContextCalls, StoreVerbs):
         retries: int | None = None,
         settings: Settings | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        ca_file: str | Path | None = None,
     ) -> None:
         self.settings = settings or load()
         self.clock = SystemClock()
@@ -303,6 +306,7 @@ class AsyncClient(PublishCalls, ReadCalls, ContextCalls, StoreVerbs):
             defaults.retries if retries is None else retries,
             self.clock,
             transport,
+            str(ca_file or defaults.ca_file),
         )
         super().__init__(server)
         self.bus = EventCalls(server)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import ssl
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -24,6 +25,7 @@ from headwater.core.http_urls import without_credentials
 from headwater.core.masking import mask_address
 from headwater.core.progress import with_bar
 from headwater.core.retrying import Pause, backoff, retried, retry_after_seconds
+from headwater.core.tls import client_context, explained
 from headwater.errors import (
     ConfigError,
     ConnectionLostError,
@@ -105,7 +107,9 @@ class Server:
         retries: int,
         clock: Clock,
         transport: httpx.AsyncBaseTransport | None = None,
+        ca_file: str = "",
     ) -> None:
+        self._ca_file = ca_file
         self._base = _checked(url)
         self.url = mask_address(url).rstrip("/")
         """The URL for messages, without a password."""
@@ -290,6 +294,12 @@ class Server:
     def _problem(self, error: Exception) -> str:
         if isinstance(error, TimeoutError | httpx.TimeoutException):
             return f"it did not answer within {self._timeout:g} s"
+        # httpx raises its own errors from those of its transport, and these from those of TLS.
+        cause: BaseException | None = error
+        while cause is not None and not isinstance(cause, ssl.SSLError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None and (meaning := explained(cause, "client")):
+            return "; ".join(meaning)
         return str(error) or type(error).__name__
 
     def _failure(self, response: httpx.Response, request: Request) -> FailedAttempt:
@@ -325,8 +335,16 @@ class Server:
                 headers=httpx.Headers(headers, encoding="utf-8"),
                 timeout=self._limits(),
                 transport=self._transport,
+                verify=self._trusted(),
             )
         return self._http
+
+    def _trusted(self) -> ssl.SSLContext | bool:
+        try:
+            return client_context(self._ca_file) if self._ca_file else True
+        except OSError as error:
+            problem = "; ".join(explained(error, "client.ca_file") or (str(error),))
+            raise ConfigError(f"client.ca_file cannot be used: {problem}") from error
 
     def _limits(self, waits: float = 0.0) -> httpx.Timeout:
         return httpx.Timeout(self._timeout + waits, connect=min(self._timeout, _CONNECT_SECONDS))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import ssl
+from datetime import UTC, datetime
 from pathlib import Path
+
+from headwater.errors import ConfigError
 
 # OpenSSL's numbers of the reasons why a certificate was not accepted.
 _NOT_YET_VALID, _EXPIRED, _OTHER_NAME, _OTHER_IP = 9, 10, 62, 64
@@ -36,11 +40,14 @@ _REASONS = (
         "give both files of one certificate",
     ),
     (
-        r"NO_START_LINE|PEM_LIB|BAD_BASE64|NO_CERTIFICATE_OR_CRL|BAD_DECRYPT|BAD_PASSWORD",
+        r"NO_START_LINE|PEM.LIB|BAD_BASE64|NO_CERTIFICATE_OR_CRL|BAD_DECRYPT|BAD_PASSWORD",
         "a file of {group} is not PEM, or its key needs another password",
         "give PEM files, and a key without a password",
     ),
 )
+_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+# The end of the validity, as X.509 encodes it: two times, of two or of four digits for the year.
+_VALIDITY = re.compile(rb"\d{10,12}Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z")
 
 
 def client_context(
@@ -55,6 +62,54 @@ def client_context(
     if cert_file:
         load_chain(context, cert_file, key_file)
     return context
+
+
+class ServedCertificate:
+    """The certificate of a server, which is read again when its files have changed."""
+
+    def __init__(self, cert_file: str, key_file: str) -> None:
+        """Raise ConfigError if the files cannot be used."""
+        self._files = (cert_file, key_file)
+        self._seen = self._stamps()
+        self.context = self._current = self._loaded()
+        # Asked for each handshake. A context that loads other files keeps keys of another type.
+        self.context.sni_callback = self._choose
+
+    def refresh(self) -> bool:
+        """Read files that have changed, and return whether there are; raise ConfigError.
+
+        After an error the former certificate is used until the files change again.
+        """
+        if (stamps := self._stamps()) == self._seen:
+            return False
+        self._seen = stamps
+        self._current = self._loaded()
+        return True
+
+    def _choose(self, handshake: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        handshake.context = self._current
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        try:
+            check_readable(*self._files)
+            load_chain(context, *self._files)
+        except OSError as error:
+            problem = "; ".join(explained(error, "http.tls") or (str(error),))
+            files = " and ".join(filter(None, self._files))
+            raise ConfigError(f"{files} cannot be used for TLS: {problem}") from error
+        return context
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        return [_stamp(Path(file)) for file in self._files if file]
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino
 
 
 def check_readable(*files: str) -> None:
@@ -77,16 +132,29 @@ def explained(error: BaseException, group: str) -> tuple[str, str] | None:
             return problem, "renew it there, and compare the clocks"
         if error.verify_code in (_OTHER_NAME, _OTHER_IP):
             problem = f"its certificate is for another name ({said})"
-            return problem, f"use the name that it is for, or set {group}.server_name to it"
+            named = f", or set {group}.server_name to it" if group == "redis.tls" else ""
+            return problem, f"use the name that it is for{named}"
         problem = f"its certificate is not from a trusted CA ({said})"
         return problem, f"set {group}.ca_file to the certificate of the CA that signed it"
     if isinstance(error, ssl.SSLError):
         reason = error.reason or str(error)
         for pattern, problem, remedy in _REASONS:
-            if re.search(pattern, reason):
+            if re.search(pattern, reason, re.IGNORECASE):
                 said = problem.format(group=group)
                 return f"{said} ({reason})", remedy.format(group=group)
         return f"TLS failed ({reason})", f"check {group}"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename} cannot be read ({error.strerror})", f"correct {group}"
     return None
+
+
+def expiry(file: Path) -> datetime:
+    """Return when the first certificate of a file expires; raise ValueError if it has none."""
+    found = _CERTIFICATE.search(file.read_text(encoding="latin-1"))
+    times = _VALIDITY.search(base64.b64decode(found[1])) if found else None
+    if times is None:
+        raise ValueError("it has no certificate in PEM")
+    short, long = times.groups()
+    if long:
+        return datetime.strptime(long.decode(), "%Y%m%d%H%M%S").replace(tzinfo=UTC)
+    return datetime.strptime(short.decode(), "%y%m%d%H%M%S").replace(tzinfo=UTC)

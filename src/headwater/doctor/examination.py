@@ -20,6 +20,7 @@ from headwater.backends.connect import inspect
 from headwater.contexts.recorded.verification import check_signing
 from headwater.core.encodings import library
 from headwater.core.sql_sources import has_files
+from headwater.core.tls import expiry
 from headwater.core.tokens import tokenizer_for
 from headwater.core.ui_files import BUILD_UI, is_ui_installed
 from headwater.declarations.registry import Registry
@@ -46,6 +47,7 @@ _NEEDED = frozenset({"connection", "driver", "home", "database", "migrations"})
 _ORDER: tuple[Severity, ...] = ("ok", "unknown", "warning", "error")
 _KEYS = "API keys"
 _SOON = timedelta(days=14)
+_CERTIFICATES = [path for path in SETTINGS if path.endswith((".cert_file", ".ca_file"))]
 _WRITABLE_BY_OTHERS = 0o022
 _FEW_DESCRIPTORS = 4_096
 
@@ -109,6 +111,7 @@ def _configuration(settings: Settings, registry: Registry) -> list[Finding]:
     if not unknown:
         report.ok("variables", "every HEADWATER_ variable is a setting", "environment")
     _add_access(settings, report)
+    _add_certificates(settings, report)
     _add_signing(settings, report)
     _add_retention(settings, registry, report)
     return report.all
@@ -202,6 +205,28 @@ def _add_key_sources(settings: Settings, keys: Mapping[str, ApiKey], report: Fin
         )
     else:
         report.ok(_KEYS, "none: the server answers this machine only", settings.keys_file)
+
+
+def _add_certificates(settings: Settings, report: Findings) -> None:
+    """Add the certificates of the settings that expire soon, or cannot be read."""
+    now = datetime.now(UTC)
+    for path in _CERTIFICATES:
+        file = SETTINGS[path].of(settings)
+        if not file or file == "system":
+            continue
+        try:
+            ends = expiry(Path(file))
+        except (OSError, ValueError) as error:
+            report.error("certificate", f"{file}: {error}", f"correct {path}", path)
+            continue
+        verb = "expired" if ends <= now else "expires"
+        said = f"the certificate in {file} {verb} on {ends.date().isoformat()}"
+        if ends <= now:
+            report.error("certificate", said, "renew it; connections are refused", path)
+        elif ends <= now + _SOON:
+            report.warning("certificate", said, "renew it; no restart is needed", path)
+        else:
+            report.ok("certificate", said, path)
 
 
 def _add_expiry(keys: Mapping[str, ApiKey], place: str, report: Findings) -> None:

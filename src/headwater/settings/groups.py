@@ -76,12 +76,22 @@ class WorkerSettings(SettingsGroup, frozen=True):
     ] = 1
 
 
+class HttpTlsSettings(SettingsGroup, frozen=True):
+    """Settings of HTTPS."""
+
+    cert_file: Annotated[
+        str, "file of the certificate that the API is served with, in PEM; empty: plain HTTP"
+    ] = ""
+    key_file: Annotated[str, "file of its key; empty if the file of the certificate has it"] = ""
+
+
 class HttpSettings(SettingsGroup, frozen=True):
     """Settings of the HTTP server."""
 
     host: Annotated[Text, "address to listen on"] = "127.0.0.1"
     port: Annotated[Port, "port; 0 for any free port"] = 8000
     processes: Annotated[Count, "API processes that `headwater serve` starts"] = 1
+    tls: HttpTlsSettings = HttpTlsSettings()
     max_body_bytes: Annotated[Count, "maximum size of a request body"] = 1_048_576
     max_upload_bytes: Annotated[
         Count, "maximum size of a file that is sent to be read or imported"
@@ -133,6 +143,9 @@ class ClientSettings(SettingsGroup, frozen=True):
         Url, "server that commands and clients call; empty: commands use a local store"
     ] = ""
     key: Annotated[Secret, "API key that they send"] = ""
+    ca_file: Annotated[
+        str, "file of the CAs that are trusted for https://, in PEM; empty: the usual ones"
+    ] = ""
     timeout: Annotated[Seconds, "seconds that they wait for a response"] = 30.0
     retries: Annotated[Limit, "attempts after the first, if a request can be repeated"] = 4
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from headwater.access.guard import check_address
 from headwater.core.deadlines import force_exit_after
 from headwater.core.logging import log
+from headwater.core.tls import ServedCertificate
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.watchdog import Watchdog
 from headwater.engine.worker.worker import Worker
@@ -49,18 +50,22 @@ async def serve(
     mounts: Sequence[AsgiMount] = (),
     on_ready: Callable[[str], None] | None = None,
     shares_port: bool = False,
+    tls: Sequence[str] = (),
 ) -> None:
     """Serve until a stop signal, then finish running requests and close the store.
 
     The ``worker`` runs in this process. If it fails, the server stops too, because it would accept
     events that none handles. Other ``processes`` are stopped with the server and report to it. With
-    ``shares_port``, other servers may listen on the same port.
+    ``shares_port``, other servers may listen on the same port. ``tls`` are the files of a
+    certificate and of its key, for HTTPS.
     """
     runs = Worker(store) if worker else processes
     app = create_app(store, processes, mounts)
     check_address(store.settings, host)
+    certificate = ServedCertificate(*tls) if tls else None
     listener = listen(host, port, is_shared=shares_port)
-    await _serve(store, app, runs, (host, listener), on_ready, has_contexts=True)
+    address = (host, listener)
+    await _serve(store, app, runs, address, on_ready, certificate, has_contexts=True)
 
 
 async def supervise(processes: ServerProcesses, drain: float) -> None:
@@ -75,11 +80,14 @@ async def serve_mounts(
     host: str,
     port: int,
     on_ready: Callable[[str], None] | None = None,
+    tls: Sequence[str] = (),
 ) -> None:
     """Serve applications of other packages, without the API and without a worker."""
     app = create_mounts_app(store, mounts)
     check_address(store.settings, host)
-    await _serve(store, app, None, (host, listen(host, port)), on_ready, has_contexts=True)
+    certificate = ServedCertificate(*tls) if tls else None
+    address = (host, listen(host, port))
+    await _serve(store, app, None, address, on_ready, certificate, has_contexts=True)
 
 
 async def serve_worker(
@@ -112,6 +120,7 @@ async def _serve(
     worker: RunsWorker | None,
     address: tuple[str, socket.socket],
     on_ready: Callable[[str], None] | None,
+    certificate: ServedCertificate | None = None,
     *,
     has_contexts: bool = False,
 ) -> None:
@@ -125,8 +134,10 @@ async def _serve(
         if isinstance(worker, Worker):
             await worker.open()
         drain = store.settings.worker.drain_timeout
-        announce = partial(announce_address, host, listener, on_ready)
-        server = WebServer(app, store.settings, listener, announce)
+        announce = partial(
+            announce_address, host, listener, on_ready, is_secure=certificate is not None
+        )
+        server = WebServer(app, store.settings, listener, announce, certificate)
         # A worker in this process has a watchdog.
         is_watched = isinstance(worker, Worker)
         deadline = engine.feature_calls.deadline
@@ -272,11 +283,16 @@ def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> threa
 
 
 def announce_address(
-    host: str, listener: socket.socket, on_ready: Callable[[str], None] | None
+    host: str,
+    listener: socket.socket,
+    on_ready: Callable[[str], None] | None,
+    *,
+    is_secure: bool = False,
 ) -> None:
     """Log the address of a server that accepts requests, and call ``on_ready`` with it."""
     shown = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    url = f"http://{f'[{shown}]' if ':' in shown else shown}:{listener.getsockname()[1]}"
+    place = f"{f'[{shown}]' if ':' in shown else shown}:{listener.getsockname()[1]}"
+    url = f"{'https' if is_secure else 'http'}://{place}"
     log.info("server started", url=url)
     if on_ready:
         on_ready(url)

@@ -14,6 +14,7 @@ from typing import Any
 import uvicorn
 
 from headwater.core.logging import forwarded_log, log
+from headwater.core.tls import ServedCertificate
 from headwater.errors import ConfigError
 from headwater.http.app import App
 from headwater.http.server.client_limits import ConnectionGate, TimeLimits
@@ -70,7 +71,12 @@ class WebServer(uvicorn.Server):
     """Uvicorn without its signal handlers, and with Headwater's log."""
 
     def __init__(
-        self, app: App, settings: Settings, listener: socket.socket, announce: Callable[[], None]
+        self,
+        app: App,
+        settings: Settings,
+        listener: socket.socket,
+        announce: Callable[[], None],
+        certificate: ServedCertificate | None = None,
     ) -> None:
         gate = ConnectionGate(connection_limit(), settings.http.max_connections_per_address)
         limits = TimeLimits.of(settings.http)
@@ -85,6 +91,7 @@ class WebServer(uvicorn.Server):
                 log_config=None,
                 server_header=False,
                 proxy_headers=False,
+                ssl_context_factory=(lambda *_: certificate.context) if certificate else None,
                 timeout_graceful_shutdown=math.ceil(settings.worker.drain_timeout),
             )
         )
@@ -93,6 +100,7 @@ class WebServer(uvicorn.Server):
         self._listener = listener
         self._announce = announce
         self._seconds = 0
+        self._certificate = certificate
 
     async def run_until_stopped(self) -> None:
         with forwarded_log("uvicorn.error", _forward, private=self._private):
@@ -115,6 +123,8 @@ class WebServer(uvicorn.Server):
             self._seconds += 1
             for connection in self._connections():
                 connection.check_deadline(self._seconds)
+            if self._certificate is not None:
+                _refresh(self._certificate)
         return await super().on_tick(counter)
 
     def _connections(self) -> list[Connection]:
@@ -125,6 +135,14 @@ class WebServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         # Uvicorn would raise the signal again after a clean stop, and the process would not exit 0.
         yield
+
+
+def _refresh(certificate: ServedCertificate) -> None:
+    try:
+        if certificate.refresh():
+            log.info("certificate read again")
+    except ConfigError as error:
+        log.error("certificate not read again", error=str(error))
 
 
 def _forward(record: logging.LogRecord, fields: dict[str, Any]) -> None:
