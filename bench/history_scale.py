@@ -2,7 +2,8 @@
 
 Run ``python -m bench.history_scale --points 1000000 --rows 5000000``. Every engine runs in its own
 process over the same Parquet files and reports CPU seconds, wall seconds and peak memory. It
-prints one JSON object.
+prints one JSON object. The engine ``tasks`` reads the frame in two processes, for sizes that one
+does not hold, such as ``--points 5000000 --rows 100000000 --entities 500000 --engines tasks``.
 
 The floor is ``raw_tables``, one query with an ASOF join per feature; ``raw`` chains all joins
 in one query, which needs more memory. Neither resolves ties, and ours does.
@@ -14,6 +15,7 @@ import argparse
 import asyncio
 import fcntl
 import json
+import resource
 import subprocess
 import sys
 import tempfile
@@ -30,16 +32,16 @@ from headwater.backends.duckdb.exported_history import (
     ExportManifest,
     save_manifest,
 )
+from headwater.backends.runners.processes import ProcessRunner
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import session
 from headwater.core.partitioning import bucket_of
 from headwater.ports import FrameColumn, FrameQuery, Segment
 
-ENTITIES = 50_000
 DAY = 86_400_000_000
 START = 1_767_225_600_000_000  # 2026-01-01
 KINDS: list[Kind] = ["int", "float", "text", "bool"]
-HISTORY = "history.parquet"
+HISTORY = "history-*.parquet"
 POINTS = "points.parquet"
 
 
@@ -49,6 +51,7 @@ class Size(NamedTuple):
     points: int
     rows: int
     features: int = 10
+    entities: int = 50_000
 
 
 # One row in seven has the entity and the time of the row before it of the same feature; one in
@@ -56,13 +59,13 @@ class Size(NamedTuple):
 _ROWS = f"""
 SELECT i AS seq, 'f' || i % {{features}} AS feature, 'User' AS entity,
        i - CASE WHEN i % 7 = 0 AND i >= {{features}} THEN {{features}} ELSE 0 END AS j,
-       'user-' || hash(j * 7 + 1) % {ENTITIES} AS entity_id,
+       'user-' || hash(j * 7 + 1) % {{entities}} AS entity_id,
        CASE (i % {{features}}) % 4 WHEN 0 THEN 'int' WHEN 1 THEN 'float' WHEN 2 THEN 'text'
             ELSE 'bool' END AS kind,
        {START} + CAST(hash(j * 3 + 2) % {90 * DAY} AS BIGINT) AS as_of_us,
        as_of_us + CASE WHEN i % 20 = 0 THEN CAST(hash(i) % {DAY} AS BIGINT)
                        WHEN i % 50 = 1 THEN -60000000 ELSE 1000000 END AS written_us
-FROM range({{rows}}) AS t (i)
+FROM (SELECT range * {{features}} + {{feature}} AS i FROM range({{rows}} // {{features}}))
 """
 _TYPED = """
 SELECT seq, feature, entity, entity_id, bucket, kind,
@@ -77,7 +80,7 @@ FROM made JOIN buckets USING (entity_id)
 ORDER BY feature, bucket, entity_id, as_of, seq
 """
 _POINTS = f"""
-SELECT i AS "row", 'user-' || hash(i * 11 + 5) % {ENTITIES} AS entity_id,
+SELECT i AS "row", 'user-' || hash(i * 11 + 5) % {{entities}} AS entity_id,
        {START} + CAST(hash(i * 13 + 3) % {90 * DAY} AS BIGINT) AS "at"
 FROM range({{points}}) AS t (i)
 """
@@ -93,20 +96,25 @@ def generate(folder: Path, size: Size) -> None:
 
 
 def _write(folder: Path, size: Size) -> None:
+    segments = []
+    for feature in range(size.features):  # one after the other, so that each fits into memory
+        name = HISTORY.replace("*", str(feature))
+        rows = _ROWS.format(**size._asdict(), feature=feature)
+        with duckdb.connect() as duck:
+            duck.execute("SET TimeZone = 'UTC'")
+            duck.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
+            duck.execute(f"CREATE TABLE made AS {rows}")
+            duck.execute(
+                "CREATE TABLE buckets AS SELECT entity_id, bucket_of(entity_id) AS bucket"
+                " FROM (SELECT DISTINCT entity_id FROM made)"
+            )
+            duck.execute(f"COPY ({_TYPED}) TO '{folder / name}' (COMPRESSION zstd)")
+        segments.append(Segment(name, "history", size.rows // size.features))
+    manifest = ExportManifest(upto=size.rows, exported_at=datetime.now(UTC), segments=segments)
+    save_manifest(folder, manifest)
     with duckdb.connect() as duck:
-        duck.execute("SET TimeZone = 'UTC'")
-        duck.create_function("bucket_of", bucket_of, ["VARCHAR"], "USMALLINT")
-        duck.execute(f"CREATE TABLE made AS {_ROWS.format(features=size.features, rows=size.rows)}")
-        duck.execute(
-            "CREATE TABLE buckets AS SELECT entity_id, bucket_of(entity_id) AS bucket"
-            " FROM (SELECT DISTINCT entity_id FROM made)"
-        )
-        duck.execute(f"COPY ({_TYPED}) TO '{folder / HISTORY}' (COMPRESSION zstd)")
-        segment = Segment(HISTORY, "history", size.rows)
-        now = datetime.now(UTC)
-        save_manifest(folder, ExportManifest(upto=size.rows, exported_at=now, segments=[segment]))
         # Last, because these tell that all files are there.
-        duck.execute(f"COPY ({_POINTS.format(points=size.points)}) TO '{folder / POINTS}'")
+        duck.execute(f"COPY ({_POINTS.format(**size._asdict())}) TO '{folder / POINTS}'")
 
 
 def columns(size: Size) -> list[FrameColumn]:
@@ -117,6 +125,12 @@ def ours(folder: Path, size: Size, answer: Path) -> None:
     """Answer the frame with the engine of exported files, which the embedded store shares."""
     query = FrameQuery(folder / POINTS, columns(size))
     asyncio.run(ExportedHistory(folder).read_frame(query, answer))
+
+
+def tasks(folder: Path, size: Size, answer: Path) -> None:
+    """Answer the frame in two processes, as `runner.kind = "processes"` does."""
+    query = FrameQuery(folder / POINTS, columns(size))
+    asyncio.run(ExportedHistory(folder, ProcessRunner(2)).read_frame(query, answer))
 
 
 def known(folder: Path, size: Size, answer: Path) -> None:
@@ -186,6 +200,7 @@ def polars(folder: Path, size: Size, answer: Path) -> None:
 
 ENGINES: dict[str, Callable[[Path, Size, Path], None]] = {
     "ours": ours,
+    "tasks": tasks,
     "known": known,
     "raw": raw,
     "raw_tables": raw_tables,
@@ -200,12 +215,13 @@ def measure(name: str, folder: Path, size: Size) -> dict[str, float]:
     answer = folder / f"answer-{name}.parquet"
     answer.unlink(missing_ok=True)
     run = ENGINES.get(name) or _lake(folder, size)
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), _cpu_seconds()
     run(folder, size, answer)
     return {
-        "cpu_seconds": round(time.process_time() - cpu, 2),
+        "cpu_seconds": round(_cpu_seconds() - cpu, 2),
         "wall_seconds": round(time.perf_counter() - wall, 2),
         "peak_mb": round(peak_memory() / 1024, 1),
+        "task_peak_mb": round(_ended().ru_maxrss / 1024, 1),
     }
 
 
@@ -214,6 +230,15 @@ def _lake(folder: Path, size: Size) -> Callable[[Path, Size, Path], None]:
 
     opened = LakeHistory(folder, size)
     return lambda _, __, answer: opened.answer(answer)
+
+
+def _cpu_seconds() -> float:
+    """Return the CPU time of this process and of its processes that have ended."""
+    return time.process_time() + _ended().ru_utime + _ended().ru_stime
+
+
+def _ended() -> resource.struct_rusage:
+    return resource.getrusage(resource.RUSAGE_CHILDREN)
 
 
 def peak_memory() -> int:
@@ -226,7 +251,8 @@ def run_engine(name: str, folder: Path, size: Size) -> dict[str, float]:
     """Run an engine in its own process."""
     command = [sys.executable, "-m", "bench.history_scale", "--one", name]
     command += ["--points", str(size.points), "--rows", str(size.rows)]
-    command += ["--features", str(size.features), "--folder", str(folder)]
+    command += ["--features", str(size.features), "--entities", str(size.entities)]
+    command += ["--folder", str(folder)]
     answer = subprocess.run(command, check=True, capture_output=True, stdin=subprocess.DEVNULL)
     taken: dict[str, float] = json.loads(answer.stdout)
     return taken
@@ -237,11 +263,12 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=100_000)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--features", type=int, default=10)
+    parser.add_argument("--entities", type=int, default=50_000)
     parser.add_argument("--folder", type=Path, help="keep the generated files here")
     parser.add_argument("--engines", default=",".join(ENGINES), help="names, separated by commas")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    size = Size(given.points, given.rows, given.features)
+    size = Size(given.points, given.rows, given.features, given.entities)
     if given.one:
         sys.stdout.write(json.dumps(measure(given.one, given.folder, size)))
         return

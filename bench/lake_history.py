@@ -6,12 +6,13 @@ import asyncio
 import fcntl
 from pathlib import Path
 
-from bench.history_scale import HISTORY, POINTS, Size, columns
+from bench.history_scale import POINTS, Size, columns
+from headwater.backends.duckdb.exported_history import ExportedHistory
 from headwater.backends.lake.store import LakeOfflineStore, catalog_in_home, open_catalog
 from headwater.backends.runners.choice import runner_of
 from headwater.backends.sqlite.environment import SqliteEnvironment
 from headwater.core.clock import SystemClock
-from headwater.ports import FrameQuery, Segment
+from headwater.ports import FrameQuery
 from headwater.settings.schema import Settings
 
 
@@ -37,7 +38,8 @@ class LakeHistory:
             )
             if is_new:
                 self._store.create()
-                self._home.tail.add(Segment(HISTORY, "history", size.rows))
+                for segment in ExportedHistory(folder).manifest().live:
+                    self._home.tail.add(segment)
                 self._store.adopt(self._home.tail, folder)
 
     def answer(self, answer: Path) -> None:

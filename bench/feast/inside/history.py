@@ -24,7 +24,7 @@ def store_of(folder: Path, work: Path, features: int) -> FeatureStore:
         name, file = f"f{number}", work / f"f{number}.parquet"
         duckdb.sql(
             f"COPY (SELECT entity_id, as_of AS event_timestamp, written_at AS created,"
-            f" value_{kind} AS {name} FROM read_parquet('{folder / 'history.parquet'}')"
+            f" value_{kind} AS {name} FROM read_parquet('{folder / 'history-*.parquet'}')"
             f" WHERE feature = '{name}') TO '{file}'"
         )
         source = FileSource(
