@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -13,11 +14,12 @@ from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.client import Redis, command
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError
-from headwater.settings.groups import RedisSettings, SentinelSettings
+from headwater.settings.groups import RedisSettings, SentinelSettings, TlsSettings
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 from tests.sentinels import NAME, Watched, ask, wait_until, watched
 from tests.servers import sentinel_machine
+from tests.tls import Authority, TlsProxy, server_context
 
 pytestmark = pytest.mark.chaos
 
@@ -87,6 +89,31 @@ async def test_sentinels_have_their_own_user(servers: Watched) -> None:
     await client.close()
     with pytest.raises(BackendUnavailableError, match="NOAUTH"):
         await Redis(servers.url, timeout=5, connect_timeout=5).open()
+
+
+async def test_sentinels_may_be_encrypted_while_redis_is_not(
+    servers: Watched, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("worker")
+    context = server_context(authority.issue("sentinel", "127.0.0.1"), authority.file)
+    tls = TlsSettings(str(authority.file), str(own.cert), str(own.key))
+    with ExitStack() as proxies:
+        ports = [
+            proxies.enter_context(TlsProxy(context, sentinel.port).open())
+            for sentinel in servers.sentinels
+        ]
+        hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
+        settings = RedisSettings(
+            url=f"redis+sentinel://{hosts}/{NAME}",
+            timeout=30,
+            connect_timeout=30,
+            sentinel=SentinelSettings(encrypted="yes", tls=tls),
+        )
+        client = Redis.of(settings)
+        await client.open()
+        assert await client.call(command("k", "PING")) == b"PONG"
+        await client.close()
 
 
 async def test_a_frozen_master_that_wakes_up_is_never_written_to(servers: Watched) -> None:
