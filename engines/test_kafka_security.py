@@ -15,6 +15,7 @@ from conformance.suite import Opened, click
 from engines.brokers import kafka_brokers
 from headwater.backends.connect import connect, inspect, migrate
 from headwater.backends.kafka.address import parse_url
+from headwater.backends.kafka.client import TopicConsumer
 from headwater.backends.kafka.environment import group_of
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError
@@ -136,6 +137,11 @@ async def test_a_store_uses_a_topic_with_sasl_and_tls(
             events = await read_all(store, 20)
         assert [event.payload["number"] for event in events] == list(range(20))
         assert await store.bus.backlog() == 0
+    address = parse_url(settings.bus.url, settings.bus)
+    consumer = TopicConsumer(address, group_of(address), 20)
+    await consumer.commit({0: (5, "1-0")})
+    assert await consumer.committed([0]) == {0: (5, "1-0")}
+    await consumer.close()
     findings = await inspect(settings, SystemClock())
     assert "topic" in {each.check for each in findings if each.severity == "ok"}
 

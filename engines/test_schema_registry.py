@@ -27,6 +27,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 
 from conformance.suite import Opened
 from engines.downloads import ROOT, maven_archive
+from headwater.backends.kafka.records import load_decoder
 from headwater.model.values import MALFORMED
 from headwater.settings.schema import Settings
 from tests.backends.kafka.test_feeder import appended, read_all, send
@@ -114,6 +115,14 @@ async def test_avro_with_a_schema_of_the_registry_becomes_events(
     )
     assert (event.event_type, event.entity_id, event.payload) == ("purchase", "ada", order)
     assert problem.event_type == MALFORMED
+
+
+def test_a_registry_that_is_away_is_no_fault_of_the_record(functions: None, tmp_path: Path) -> None:
+    module = tmp_path / "shop_events.py"
+    away = f"http://127.0.0.1:{quiet_port()}"
+    module.write_text(re.sub(r"http://127[^\"]*", away, module.read_text()))
+    with pytest.raises(ConnectionError, match="the schema registry is away"):
+        load_decoder("shop_events:decode")(b"\x00\x00\x00\x00\x01\x06ada", {})
 
 
 async def test_protobuf_with_a_schema_of_the_registry_becomes_events(
