@@ -34,6 +34,7 @@ _GROUPS_SHOWN = 5
 # The rates at which the budget of 30 days lasts for two and for five days.
 _BURNS_FAST = 14.4
 _BURNS = 6.0
+_FEWEST_MISSES = 5
 _FEW = 100
 
 
@@ -164,13 +165,13 @@ def judge_objectives(objectives: Sequence[ObjectiveState]) -> list[Finding]:
     report = Findings("workload", "the processes of this server")
     for state in objectives:
         rate, now = state.burn_rate or 0.0, state.burn_rate_5m or 0.0
-        if rate < _BURNS or now < 1:
+        if rate < _BURNS or now < 1 or state.bad < _FEWEST_MISSES:
             continue
         concern = Concern(
             subject=f"The {state.objective} of {state.kind} {state.name}",
             summary=f"burns its error budget {rate:.3g} times too fast",
             detail=f"{state.bad:,} of {state.total:,} missed it in the last hour; the target is "
-            f"{state.target:.4%} good",
+            f"{100 * state.target:.6g} % good",
         )
         severity: Literal["error", "warning"] = "error" if rate >= _BURNS_FAST else "warning"
         found = f"{concern.subject} {concern.summary}: {concern.detail}"
