@@ -12,6 +12,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.client import Redis, command
+from headwater.backends.redis.sentinels import _Sentinel
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError
 from headwater.settings.groups import RedisSettings, SentinelSettings, TlsSettings
@@ -23,6 +24,10 @@ from tests.tls import Authority, TlsProxy, server_context
 
 pytestmark = pytest.mark.chaos
 
+DOCUMENTED_RIGHTS = (
+    *("+sentinel|master", "+sentinel|get-master-addr-by-name", "+subscribe", "&+switch-master"),
+    *("+client|setname", "+ping"),
+)
 DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 
 
@@ -80,12 +85,17 @@ async def test_one_sentinel_of_three_may_be_missing(servers: Watched) -> None:
 
 async def test_sentinels_have_their_own_user(servers: Watched) -> None:
     for sentinel in servers.sentinels:
-        ask(sentinel, "ACL SETUSER", "app", "on", ">s3cret", "allchannels", "+@all")
+        ask(sentinel, "ACL SETUSER", "app", "on", ">s3cret", *DOCUMENTED_RIGHTS)
         ask(sentinel, "ACL SETUSER", "default", "off")
     own = SentinelSettings(username="app", password="s3cret")
     settings = RedisSettings(url=servers.url, timeout=5, connect_timeout=5, sentinel=own)
     client = Redis.of(settings)
     await client.open()
+    for address in parse_url(servers.url):
+        own_view = _Sentinel(address, settings)
+        subscribed = await own_view.subscribe("+switch-master", print)
+        assert await subscribed.calls([["PING"]]) == [[b"pong", b""]]
+        subscribed.close()
     await client.close()
     with pytest.raises(BackendUnavailableError, match="NOAUTH"):
         await Redis(servers.url, timeout=5, connect_timeout=5).open()
