@@ -20,7 +20,7 @@ import pytest
 
 from conformance.runner_tasks import DieUntil, Double, Doubled, Fail, Hang, HangOnce, Nap, Read
 from headwater import FeatureStore, ServiceEvent
-from headwater.backends.duckdb import frame_plan
+from headwater.backends.duckdb import frame_plan, history_export
 from headwater.backends.runners.choice import runner_of
 from headwater.backends.runners.processes import ProcessRunner
 from headwater.backends.runners.sent_task import SentTask
@@ -201,7 +201,7 @@ class Project:
         )
 
     async def computed(self, runner: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a training set, a backfill and an evaluation as a runner computes them."""
+        """Return training sets, a backfill and an evaluation as a runner computes them."""
         frame = self.folder / "frame.csv"
         rows = [f"u{n % USERS},{START + timedelta(minutes=3 * n)}" for n in range(200)]
         frame.write_text("\n".join(["user_id,timestamp", *rows]))
@@ -330,7 +330,10 @@ class RunnerSuite:
         before = await project.computed({"kind": "auto", "processes": 1})
         monkeypatch.setattr(frame_plan, "MAX_POINTS", 200)
         monkeypatch.setattr(window_frames, "ROWS_OF_A_TASK", 100)
+        # The export of before is divided.
+        monkeypatch.setattr(history_export, "SEGMENT_ROWS", 5)
         after = await project.computed(project.chosen)
+        assert len({file.name[:17] for file in (project.folder / "export").glob("*.parquet")}) > 8
         assert before.keys() == after.keys()
         for name, result in before.items():
             assert after[name] == result, name

@@ -146,7 +146,8 @@ class Tables:
             async with lineage_of(self._runtime, "export", folder.name) as run:
                 stored = [f.series for f in engine.registry.features.values() if f.is_stored]
                 run.reads(stored, moment.isoformat())
-                export = HistoryExport(engine.backends.offline, catalog, folder, moment)
+                runner = runner_of(engine.settings.runner, of_frames=True)
+                export = HistoryExport(engine.backends.offline, catalog, folder, moment, runner)
                 report = await export.run()
                 run.writes_file(folder, rows=report.rows)
             return report

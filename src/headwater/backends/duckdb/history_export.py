@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Protocol
@@ -21,13 +22,19 @@ from headwater.backends.duckdb.exported_history import (
     save_manifest,
     translated,
 )
-from headwater.backends.duckdb.segments import HISTORY, SegmentFolder, due_for_merge
+from headwater.backends.duckdb.segments import (
+    HISTORY,
+    SegmentFolder,
+    SegmentMerge,
+    due_for_merge,
+)
+from headwater.backends.runners.inline import InlineRunner
 from headwater.core.duckdb_session import session, sweep
 from headwater.core.sql_literals import texts
 from headwater.errors import InvalidInputError
 from headwater.model.catalog import CatalogState
 from headwater.model.history import ExportReport
-from headwater.ports import Segment
+from headwater.ports import Runner, Segment
 
 LoadCatalog = Callable[[], Awaitable[CatalogState]]
 
@@ -46,13 +53,36 @@ GRACE = timedelta(minutes=5)
 _SCRATCH = "scratch"
 
 
+class MergeTask(msgspec.Struct, frozen=True):
+    """Some ranges of buckets of a merge, written as new files of an export."""
+
+    folder: Path
+    merge: SegmentMerge
+
+    @property
+    def inputs(self) -> Sequence[Path]:
+        """The files that are merged."""
+        return [self.folder / segment.name for segment in self.merge.segments]
+
+    def run(self) -> list[Segment]:
+        """Write the files; if this is repeated, the next export removes those not returned."""
+        with session(self.folder / _SCRATCH) as duck:
+            return SegmentFolder(self.folder).merge(duck, HISTORY, self.merge)
+
+
 class HistoryExport:
     """An export of one store's history into a folder."""
 
     def __init__(
-        self, offline: ExportsHistory, catalog: LoadCatalog, folder: Path, now: datetime
+        self,
+        offline: ExportsHistory,
+        catalog: LoadCatalog,
+        folder: Path,
+        now: datetime,
+        runner: Runner | None = None,
     ) -> None:
         self._offline = offline
+        self._runner = runner or InlineRunner()
         self._load_catalog = catalog
         self._catalog = CatalogState()
         self._folder = folder
@@ -75,7 +105,7 @@ class HistoryExport:
                 self._begin()
                 await asyncio.to_thread(self._remove_dropped)
                 added = await self._add()
-                await asyncio.to_thread(self._merge)
+                await self._merge()
         manifest = self._manifest
         return ExportReport(added, manifest.rows, len(manifest.live), self._now)
 
@@ -151,11 +181,19 @@ class HistoryExport:
         with session(self._scratch) as duck:
             return self._files.count(duck, segment, "true")
 
-    def _merge(self) -> None:
+    async def _merge(self) -> None:
         while (merge := due_for_merge(self._manifest.live, SEGMENT_ROWS)) is not None:
-            with session(self._scratch) as duck:
-                merged = self._files.merge(duck, HISTORY, merge)
-            self._replace(merge.segments, merged)
+            # One range takes less time than to begin with a runner.
+            runner = self._runner if len(merge.ranges) > 1 else InlineRunner()
+            slots = min(await runner.slots(), len(merge.ranges))
+            tasks = [
+                MergeTask(self._folder, SegmentMerge(merge.segments, merge.ranges[slot::slots]))
+                for slot in range(slots)
+            ]
+            async with aclosing(runner.map(tasks)) as parts:
+                merged = [segment async for part in parts for segment in part]
+            merged.sort(key=lambda segment: segment.buckets)
+            await asyncio.to_thread(self._replace, merge.segments, merged)
 
     def _replace(self, segments: Sequence[Segment], written: Sequence[Segment]) -> None:
         old = {segment.name for segment in segments}
