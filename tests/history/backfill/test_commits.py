@@ -17,10 +17,11 @@ from headwater.backends.runners.inline import InlineRunner
 from headwater.backends.runners.processes import ProcessRunner
 from headwater.core.clock import SystemClock
 from headwater.declarations.runtime import runtime_of
-from headwater.history.backfill import event_file
+from headwater.history.backfill import erasing, event_file
 from headwater.history.backfill.replay import replay, replayed_changes
 from headwater.history.backfill.task import ReplayJob, ReplayTask, StoreSource
 from headwater.model.backfills import ReplayReport
+from headwater.ports import Ledger
 from headwater.settings.schema import Settings
 from headwater.store.loader import load_store
 from headwater.store.task_store import FeaturesFile
@@ -141,3 +142,19 @@ async def test_results_that_no_commit_names_do_not_count(
             await asyncio.to_thread(task.run)
     assert task.run().events == 100
     assert replayed(job, file) == expected(published)
+
+
+def test_a_run_that_is_killed_while_it_begins_can_be_begun_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(file: Path, *_: object) -> None:
+        file.touch()  # opened, and nothing written yet
+        raise KeyboardInterrupt
+
+    ledger = Ledger()
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_text", killed)
+        with pytest.raises(KeyboardInterrupt):
+            erasing.begin(tmp_path, "User", ledger)
+    erasing.begin(tmp_path, "User", ledger)
+    assert (tmp_path / "erasures").read_text() == "0"

@@ -11,6 +11,7 @@ from shutil import rmtree
 from headwater.core.duckdb_session import glob_literal, session
 from headwater.core.sql_literals import text
 from headwater.history.backfill.commits import Commits
+from headwater.model.values import new_id
 from headwater.ports import Ledger
 
 _LOCK = "running"
@@ -40,7 +41,10 @@ def begin(folder: Path, entity: str, ledger: Ledger) -> None:
     if ledger.revision > revision and any(map(is_erased, _ids(folder))):
         _remove_run(folder)
     if not (folder / "events").exists():
-        file.write_text(str(ledger.revision))
+        # A process that is killed here leaves no half of it, which could not be read again.
+        unfinished = folder / f"{_KNOWN}-{new_id()}"
+        unfinished.write_text(str(ledger.revision))
+        unfinished.rename(file)
 
 
 def is_installed(folder: Path) -> bool:
