@@ -119,6 +119,13 @@ def files(folder: Path) -> list[Path]:
     return sorted(folder.iterdir())
 
 
+def small_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Divide little work into several tasks."""
+    monkeypatch.setattr(frame_plan, "MAX_POINTS", 200)
+    monkeypatch.setattr(window_frames, "ROWS_OF_A_TASK", 100)
+    monkeypatch.setattr(history_export, "SEGMENT_ROWS", 5)
+
+
 class Project:
     """A features file, a store with events, and recorded contexts."""
 
@@ -328,10 +335,7 @@ class RunnerSuite:
         self, project: Project, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         before = await project.computed({"kind": "auto", "processes": 1})
-        monkeypatch.setattr(frame_plan, "MAX_POINTS", 200)
-        monkeypatch.setattr(window_frames, "ROWS_OF_A_TASK", 100)
-        # The export of before is divided.
-        monkeypatch.setattr(history_export, "SEGMENT_ROWS", 5)
+        small_tasks(monkeypatch)
         after = await project.computed(project.chosen)
         assert len({file.name[:17] for file in (project.folder / "export").glob("*.parquet")}) > 8
         assert before.keys() == after.keys()

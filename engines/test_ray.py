@@ -5,16 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import ray
 
 from conformance.runners import RunnerSuite
-from engines.processes import free_ports, wait_for_port
+from engines.ray_cluster import RayAddresses, ray_cluster
 
-_RAY = Path(sys.executable).with_name("ray")
 _OWN_DRIVER = """
 import asyncio, sys
 import ray
@@ -33,29 +30,15 @@ print(asyncio.run(run()), asyncio.run(runner.slots()))
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[tuple[str, str]]:
-    """Yield the addresses of a cluster on this machine: for drivers on it, and for clients."""
-    port, client, *others = map(str, free_ports(6))
-    named = ("dashboard-agent-listen-port", "metrics-export-port", "node-manager-port")
-    # The processes outlive this command, and `ray stop` would end those of other clusters.
-    command = [str(_RAY), "start", "--head", "--block", f"--port={port}", "--num-cpus=3"]
-    command += [f"--ray-client-server-port={client}", "--include-dashboard=false"]
-    command += [f"--{name}={other}" for name, other in zip(named, others, strict=False)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as head:
-        try:
-            assert head.stdout is not None
-            assert any("Ray runtime started" in line for line in head.stdout)
-            wait_for_port(head, int(client))
-            yield f"127.0.0.1:{port}", f"ray://127.0.0.1:{client}"
-        finally:
-            ray.shutdown()
-            head.terminate()
+def cluster() -> Iterator[RayAddresses]:
+    with ray_cluster() as addresses:
+        yield addresses
 
 
 class TestRay(RunnerSuite):
     @pytest.fixture
-    def chosen(self, cluster: tuple[str, str]) -> dict[str, Any]:
-        return {"kind": "ray", "address": cluster[0]}
+    def chosen(self, cluster: RayAddresses) -> dict[str, Any]:
+        return {"kind": "ray", "address": cluster.node}
 
 
 def _driven(init: str, chosen: dict[str, Any]) -> str:
@@ -70,6 +53,6 @@ def test_the_cluster_of_a_users_own_driver_is_used() -> None:
     assert _driven("'local', num_cpus=2", {"kind": "ray"}) == "[0, 2, 4, 6, 8] 2"
 
 
-def test_a_driver_elsewhere_uses_the_client_of_ray(cluster: tuple[str, str]) -> None:
-    program = {"kind": "ray", "address": cluster[1]}
-    assert _driven(f"{cluster[1]!r}", program) == "[0, 2, 4, 6, 8] 3"
+def test_a_driver_elsewhere_uses_the_client_of_ray(cluster: RayAddresses) -> None:
+    chosen = {"kind": "ray", "address": cluster.client}
+    assert _driven(f"{cluster.client!r}", chosen) == "[0, 2, 4, 6, 8] 3"

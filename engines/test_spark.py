@@ -1,4 +1,4 @@
-"""Tasks on Spark: the promises of runners on a cluster with executors of their own, and locally."""
+"""Tasks on Spark: the promises of runners on a cluster with executors, and in a user's driver."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from typing import Any
 
 import pyspark
 import pytest
-from pyspark import SparkContext
 
 from conformance.runners import RunnerSuite
 from engines.processes import free_ports, wait_for_port
+from engines.spark import SPARK_OPTIONS, spark_context
 
 _SPARK_CLASS = Path(pyspark.__file__).with_name("bin") / "spark-class"
-_OPTIONS = {"spark.ui.enabled": "false"}
 _DEPLOY = "org.apache.spark.deploy"
 _OWN_DRIVER = """
 import asyncio
@@ -38,16 +37,10 @@ print(asyncio.run(run()), asyncio.run(runner.slots()), session.range(3).count())
 """
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module")
 def context() -> Iterator[None]:
-    """End the context of this process, of which it has one at a time, and the JVM of it."""
-    yield
-    SparkContext.getOrCreate().stop()
-    gateway: Any = SparkContext._gateway  # noqa: SLF001 - otherwise it ends with this process
-    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait()
+    with spark_context():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +68,7 @@ class TestSparkCluster(RunnerSuite):
     @pytest.fixture
     def chosen(self, master: str, context: None) -> dict[str, Any]:
         # An application takes all cores unless it is told, and others wait for its end.
-        options = {"spark.cores.max": "2", "spark.executor.memory": "512m", **_OPTIONS}
+        options = {"spark.cores.max": "2", "spark.executor.memory": "512m", **SPARK_OPTIONS}
         return {"kind": "spark", "address": master, "options": options}
 
     def kill(self, process: int) -> None:
@@ -83,12 +76,6 @@ class TestSparkCluster(RunnerSuite):
         executor = _parent(_parent(process))
         assert b"CoarseGrainedExecutorBackend" in Path(f"/proc/{executor}/cmdline").read_bytes()
         os.kill(executor, signal.SIGKILL)
-
-
-class TestSparkInOneProcess(RunnerSuite):
-    @pytest.fixture
-    def chosen(self, context: None) -> dict[str, Any]:
-        return {"kind": "spark", "address": "local[2]", "options": _OPTIONS}
 
 
 def _parent(process: int) -> int:
