@@ -254,7 +254,7 @@ class RunnerSettings(SettingsGroup, frozen=True):
     address: Annotated[
         str,
         "cluster: ray://host:10001, auto, spark://host:7077, local[2]; empty: the one that this "
-        "process is connected to, or a new one on this machine",
+        "process is connected to, that of this machine, or a new one",
     ] = ""
     processes: Annotated[
         Limit, "local processes, also of a cluster that is started here; 0 for one per core"

@@ -1,8 +1,8 @@
 """Tasks in local processes.
 
-The executor of the standard library was tried instead: when one process is killed, all tasks that
-run or wait are lost and none is known as its task, the user's script is run again in each process
-and fails without a guard, and processes were alive ten minutes after their parent was killed.
+The executors of the standard library and of loky were tried instead: when one process is killed,
+all tasks that run or wait are lost and none is known as its task; the standard library's also runs
+the user's script again in each process, and cannot end a task that hangs.
 """
 
 from __future__ import annotations

@@ -79,8 +79,8 @@ class SentTask(msgspec.Struct, frozen=True):
             if not file.is_file() or file.stat().st_size != size:
                 raise ConfigError(
                     f"{platform.node()} does not see {file.absolute()} as the process that sends "
-                    "tasks does; put the home, runner.folder, backfill.folder and eval.folder on a "
-                    "file system that all nodes mount at the same place"
+                    "tasks does; put the home, runner.folder, backfill.folder, eval.folder and "
+                    "exports on a file system that all nodes mount at the same place"
                 )
 
     def lost(self, reason: str) -> TaskFailedError:
