@@ -1,4 +1,4 @@
-"""Jars of Maven and programs of Go, which are fetched once into `.engines`.
+"""Jars of Maven, programs of Go and environments of Python, fetched once into `.engines`.
 
 A jar is added as a dependency of a profile in `engines/pom.xml`, with its version; a program of
 Go is a constant of the tests that use it, such as
@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import sha256
@@ -60,6 +61,24 @@ def go_program(package: str, *, tags: str = "") -> Path:
             _run("go", "install", f"-tags={tags}", package, GOBIN=str(new))
             new.rename(folder)
     return folder / Path(name).name
+
+
+def environment(name: str) -> Path:
+    """Return the Python of an environment with the packages of ``requirements/NAME.txt`` alone.
+
+    It is for engines that need other versions than those of the project's own environment.
+    """
+    locked = ROOT / "requirements" / f"{name}.txt"
+    folder = FOLDER / "environments" / f"{name}-{sha256(locked.read_bytes()).hexdigest()[:12]}"
+    python = folder / "bin" / "python"
+    with _downloading(folder):
+        if not (folder / "ready").exists():
+            uv = str(ROOT / ".tools" / "bin" / "uv")
+            _run(uv, "venv", "--quiet", "--clear", f"--python={sys.executable}", str(folder))
+            install = ("pip", "install", "--quiet", "--require-hashes", f"--python={python}")
+            _run(uv, *install, f"--requirements={locked}")
+            (folder / "ready").touch()
+    return python
 
 
 @contextmanager
