@@ -305,16 +305,17 @@ def _lake_on_servers(
     settings: Settings, clock: Clock, postgres: PostgresEnvironment
 ) -> LazyOfflineStore[LakeOfflineStore]:
     """Return the lake whose tail is in Postgres; it takes over the rows that Postgres has."""
-    tail, limits, url = postgres.lake_tail, settings.offline, settings.postgres.url
+    tail, limits, lake = postgres.lake_tail, settings.offline, settings.lake
 
     def load() -> LakeOfflineStore:
         module = _load("headwater.backends.lake.store", "lake")
         positions = _load("headwater.backends.duckdb.store").EventPositions(*tail.POSITIONS)
         scratch = Path(settings.home) / "scratch"
         scratch.mkdir(parents=True, exist_ok=True)
-        address = module.catalog_in_postgres(url, settings.postgres.schema)
+        # Not needed by a REST catalog.
+        address = "" if lake.catalog else module.catalog_in_postgres(settings.postgres)
         store: LakeOfflineStore = module.LakeOfflineStore(
-            *(tail, settings.lake, module.open_catalog(settings.lake, address), scratch, clock),
+            *(tail, settings.lake, module.open_catalog(lake, address), scratch, clock),
             *(limits, runner_of(settings.runner, of_frames=True)),
             positions=positions,
             database=postgres.offline,

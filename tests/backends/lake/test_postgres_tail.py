@@ -12,7 +12,7 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.connect import connect
-from headwater.backends.lake.store import LakeOfflineStore
+from headwater.backends.lake.store import LakeOfflineStore, catalog_in_postgres
 from headwater.backends.postgres import store as postgres_store
 from headwater.core.clock import SystemClock
 from headwater.errors import ConfigError
@@ -180,3 +180,11 @@ async def test_only_one_process_has_the_lock(lake: Settings) -> None:
     assert await asyncio.to_thread(hold) == [True, False, True]
     for each in (one, other):
         await each.lifecycle.close()
+
+
+def test_the_catalog_takes_the_password_and_refuses_what_it_does_not_read() -> None:
+    given = Settings().replace(postgres={"url": "postgresql://ann@h/d", "password": "p4ss"})
+    assert "ann:p4ss@h/d" in catalog_in_postgres(given.postgres)
+    rotating = given.replace(postgres={"credentials": "a:b"})
+    with pytest.raises(ConfigError, match="name a REST catalog"):
+        catalog_in_postgres(rotating.postgres)

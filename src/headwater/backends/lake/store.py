@@ -25,7 +25,7 @@ from headwater.core.clock import Clock, from_micros
 from headwater.core.duckdb_session import parquet, scalar, session
 from headwater.core.object_storage import ObjectStorage
 from headwater.core.sql_sources import mentioned
-from headwater.errors import BackendUnavailableError
+from headwater.errors import BackendUnavailableError, ConfigError
 from headwater.model.lake import LakeTableStatus
 from headwater.ports import (
     Change,
@@ -38,7 +38,12 @@ from headwater.ports import (
     Rows,
     Runner,
 )
-from headwater.settings.groups import LakeSettings, OfflineSettings
+from headwater.settings.groups import (
+    LakeSettings,
+    OfflineSettings,
+    PostgresSettings,
+    PostgresTlsSettings,
+)
 
 _KINDS: Sequence[LogKind] = ("history", "events")
 _ATTEMPTS = 5
@@ -275,8 +280,17 @@ def catalog_in_home(home: Path) -> str:
     return f"sqlite:///{home / 'iceberg.sqlite'}"
 
 
-def catalog_in_postgres(url: str, schema: str) -> str:
-    """Return the address of the catalog in a schema of Postgres."""
-    address = make_url(url).set(drivername="postgresql+psycopg")
+def catalog_in_postgres(settings: PostgresSettings) -> str:
+    """Return the address of the catalog in the schema of Headwater in Postgres."""
+    if settings.credentials or settings.tls != PostgresTlsSettings():
+        raise ConfigError(
+            "the catalog of the lake in Postgres does not read postgres.credentials and "
+            "postgres.tls; name a REST catalog in lake.catalog, or write user, password and "
+            "sslmode into postgres.url"
+        )
+    address, schema = make_url(settings.url), settings.schema
+    address = address.set(drivername="postgresql+psycopg")
+    if settings.password:
+        address = address.set(password=settings.password)
     options = {"options": f'-csearch_path="{schema}"', "application_name": f"headwater/{schema}"}
     return address.update_query_dict(options).render_as_string(hide_password=False)
