@@ -93,6 +93,10 @@ class TestServerLakeOfflineStore(ServerLake, OfflineStoreConformance):
         return {"orders": "a table of that name"}
 
 
+class TestServerLakeFrames(ServerLake, FramesConformance):
+    """Frames of a lake whose tail is Postgres."""
+
+
 class TestServerLakeEventPages(ServerLake, EventPagesConformance):
     """The event log in Postgres, followed."""
 
