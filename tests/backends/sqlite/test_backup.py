@@ -158,6 +158,31 @@ async def test_a_home_that_exists_is_left_alone(tmp_path: Path) -> None:
         restore(Settings(home=str(tmp_path / "new")), tmp_path / "home")
 
 
+@pytest.mark.parametrize("name", ["mon#1", "a?b", "50%25", "with space"])
+async def test_the_name_of_a_folder_may_have_signs_of_addresses(tmp_path: Path, name: str) -> None:
+    async with opened(tmp_path / "home") as store:
+        await visit(store, 7)
+        await store.backup(tmp_path / "backups" / name)
+    assert [each.name for each in (tmp_path / "backups").iterdir()] == [name]
+    async with restored(tmp_path / "backups" / name, tmp_path / f"home {name}") as store:
+        assert await total(store) == 7
+
+
+async def test_a_backup_is_restored_into_an_empty_folder_behind_a_link(tmp_path: Path) -> None:
+    async with opened(tmp_path / "home") as store:
+        await visit(store, 70)
+        await store.backup(tmp_path / "monday")
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    (tmp_path / "linked").symlink_to(volume)
+    async with restored(tmp_path / "monday", tmp_path / "linked") as store:
+        assert await total(store) == 70
+    assert not (volume / "restoring").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(HomeError, match="cannot be made"):
+        restore(Settings(home=str(tmp_path / "file")), tmp_path / "monday")
+
+
 async def test_a_backup_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     async with opened(tmp_path / "home") as store:
         await store.backup(tmp_path / "monday")

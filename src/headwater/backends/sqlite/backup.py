@@ -70,23 +70,47 @@ def restore(folder: Path, home: Path) -> BackupReport:
             f"{SCHEMA_VERSION})",
             "upgrade headwater; nothing was changed",
         )
-    if home.exists():
-        if any(home.iterdir()):
-            raise HomeError(
-                str(home),
-                "is not empty",
-                "stop its processes and move it away, or set HEADWATER_HOME; nothing was changed",
-            )
-        home.rmdir()
     _verified(folder, folder)
-    with _appearing(home) as partial:
-        (partial / "segments").mkdir(mode=0o700)
+    try:
+        return _restored(folder, home)
+    except OSError as error:
+        raise HomeError(
+            str(home), f"cannot be made: {error}", "name a folder that can be written"
+        ) from error
+
+
+def _restored(folder: Path, home: Path) -> BackupReport:
+    """Fill a home, which may be an empty volume; its database is the last to appear."""
+    home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if any(home.iterdir()):
+        raise HomeError(
+            str(home),
+            "is not empty",
+            "stop its processes and move it away, or set HEADWATER_HOME; nothing was changed",
+        )
+    with _removed_after_failure(home / "segments"), _removed_after_failure(home / "restoring"):
+        partial = home / "restoring"
+        for path in (partial, partial / "segments"):
+            path.mkdir(mode=0o700)
         for file in (folder / _DATABASE, *sorted((folder / "segments").iterdir())):
             _copy_file(file, partial / file.relative_to(folder))
         shutil.copyfile(folder / _MANIFEST, partial / _MANIFEST)
         report = _verified(partial, home)
-        (partial / _MANIFEST).unlink()
+        _sync(partial / "segments")
+        for name in ("segments", _DATABASE):
+            (partial / name).rename(home / name)
+        shutil.rmtree(partial)
+        _sync(home)
         return report
+
+
+@contextmanager
+def _removed_after_failure(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
 
 
 @contextmanager
@@ -154,7 +178,8 @@ def _verified(folder: Path, shown: Path) -> BackupReport:
     if damage:
         raise damaged_error(shown, damage)
     # Immutable: SQLite must not make files beside it, which could be on a read-only disk.
-    with closing(sqlite3.connect(f"file:{database}?immutable=1", uri=True)) as connection:
+    address = f"{database.absolute().as_uri()}?immutable=1"
+    with closing(sqlite3.connect(address, uri=True)) as connection:
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise damaged_error(shown, [f"{_DATABASE}: {found}"])
