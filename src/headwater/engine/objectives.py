@@ -6,9 +6,11 @@ may miss it. A burn rate of 1 uses exactly that; one of 14.4 uses the budget of 
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -153,15 +155,14 @@ class Objectives(Interceptor):
         ) -> Context:
             if context.name not in self._contexts:
                 return await inner(context, args, named, overrides)
-            began = time.perf_counter()
-            try:
-                assembled = await inner(context, args, named, overrides)
-            except FreshnessSLAError:
-                self._count(Key("context", context.name, "freshness"), None)
-                raise
-            self._count(Key("context", context.name, "latency"), time.perf_counter() - began)
-            age = (assembled.lineage.stalest_ms or 0) / 1_000
-            self._count(Key("context", context.name, "freshness"), age)
+            freshness = Key("context", context.name, "freshness")
+            with self._timing(Key("context", context.name, "latency")):
+                try:
+                    assembled = await inner(context, args, named, overrides)
+                except FreshnessSLAError:
+                    self._count(freshness, None)
+                    raise
+            self._count(freshness, (assembled.lineage.stalest_ms or 0) / 1_000)
             return assembled
 
         return assemble if self._contexts else inner
@@ -180,12 +181,23 @@ class Objectives(Interceptor):
         async def timed(slot: Any, scope: Any, feature: FeatureDef, *rest: Any) -> Any:
             if feature.name not in self._features:
                 return await inner(slot, scope, feature, *rest)
-            began = time.perf_counter()
-            result = await inner(slot, scope, feature, *rest)
-            self._count(Key("feature", feature.name, "latency"), time.perf_counter() - began)
-            return result
+            with self._timing(Key("feature", feature.name, "latency")):
+                return await inner(slot, scope, feature, *rest)
 
         return timed
+
+    @contextmanager
+    def _timing(self, key: Key) -> Iterator[None]:
+        """Count the time of what is inside, also if it fails; not if its caller gave it up."""
+        began = time.perf_counter()
+        try:
+            yield
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            self._count(key, time.perf_counter() - began)
+            raise
+        self._count(key, time.perf_counter() - began)
 
     def _count_visible(self, handled: Iterable[Handled]) -> None:
         """Count how old events, and due times of schedules, were when their values were visible."""
