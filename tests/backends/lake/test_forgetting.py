@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pytest
 
 from headwater.backends.lake.history import LakeHistory
 from headwater.core.duckdb_session import glob_literal
@@ -100,3 +102,46 @@ async def test_the_file_of_a_refused_change_is_deleted(tmp_path: Path) -> None:
         await store.maintain()
         assert holding(tmp_path / "lake", CANARY) == []
         assert parts.tail_rows() == SEGMENT_ROWS
+
+
+class OvertakenTail(UnlockedTail):
+    """A tail that does something else between the fence of an erasure and its deletion of files."""
+
+    meanwhile: Callable[[], None] = staticmethod(lambda: None)
+
+    def forget(self, *args: Any) -> None:
+        self.meanwhile()
+        super().forget(*args)
+
+
+async def test_a_writer_that_lost_the_lock_commits_no_file_that_an_erasure_has_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
+        tail = OvertakenTail(parts.home, parts.erasures)
+        store = lake_of(tmp_path, parts, tail)
+        late = lake_of(tmp_path, parts, UnlockedTail(parts.home, parts.erasures))
+        await parts.online.put([change(n, as_of=after(n)) for n in range(SEGMENT_ROWS)])
+        written, resumed, add = threading.Event(), threading.Event(), late.history.add
+
+        def add_late(*args: Any, **named: Any) -> None:
+            written.set()
+            assert resumed.wait(60)
+            add(*args, **named)
+
+        monkeypatch.setattr(late.history, "add", add_late)
+        moving = threading.Thread(target=lambda: asyncio.run(late.maintain()))
+
+        def move() -> None:
+            moving.start()
+            assert written.wait(60)
+
+        tail.meanwhile = move
+        await store.forget("User", CANARY)
+        resumed.set()
+        await asyncio.to_thread(moving.join, 60)
+        values = "SELECT value_int FROM feature_history ORDER BY 1"
+        assert (await store.query(values, {})).rows == [(n,) for n in range(SEGMENT_ROWS)]
+        await store.maintain()
+        assert parts.tail_rows() == 0
+        assert (await store.query(values, {})).rows == [(n,) for n in range(SEGMENT_ROWS)]

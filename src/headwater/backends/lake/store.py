@@ -211,11 +211,15 @@ class LakeOfflineStore(DuckdbOfflineStore):
         with self._lake_files.lock(wait=wait) as held:
             if not held:
                 return 0
-            files = {file for _, own in self.history.expired(before) for file in own}
             orphans = (
                 None if before is None else self._clock.now() - max(self._grace, timedelta(days=1))
             )
-            files |= {*self._lake_files.unreferenced(self.history.referenced(), orphans)}
+            files = {*self._lake_files.unreferenced(self.history.referenced(), orphans)}
+            if files or before is None:
+                # A writer that lost the lock may commit such a file yet. Found before the fence,
+                # the file is of a change that is refused, or was committed and the fence fails.
+                self.history.fence()
+            files |= {file for _, own in self.history.expired(before) for file in own}
             self._lake_files.delete(files)
             return len(files)
 
