@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -71,15 +72,17 @@ def translated(error: KafkaError, address: TopicAddress) -> BackendError:
 class _Refusal:
     """Why brokers refuse connections; librdkafka tells that beside the calls, which only wait."""
 
-    error: KafkaError | None = None
+    _error: KafkaError | None = None
+    _noted_at = 0.0
 
     def note(self, error: KafkaError) -> None:
         if error.code() in _REFUSED:
-            self.error = error
+            self._error, self._noted_at = error, time.monotonic()
 
-    def check(self, address: TopicAddress) -> None:
-        if self.error is not None:
-            raise translated(self.error, address) from None
+    def check(self, address: TopicAddress, since: float) -> None:
+        """Raise if connections were refused since a moment; an earlier refusal may have passed."""
+        if self._error is not None and self._noted_at >= since:
+            raise translated(self._error, address) from None
 
 
 class _Acknowledgements:
@@ -149,7 +152,7 @@ class TopicProducer:
         if not records:
             return []
         producer = self._started()
-        acknowledged = _Acknowledgements(len(records))
+        acknowledged, begun = _Acknowledgements(len(records)), time.monotonic()
         try:
             async with asyncio.timeout(self._timeout):
                 for place, record in enumerate(records):
@@ -157,7 +160,7 @@ class TopicProducer:
                 error = await acknowledged.done
         except TimeoutError:
             self._give_up(producer)
-            self._refusal.check(self._address)
+            self._refusal.check(self._address, begun)
             raise BackendUnavailableError(
                 f"Kafka, {self._address}: no acknowledgement within {self._timeout:g} seconds; "
                 "check that its brokers run and that min.insync.replicas of them have the topic"
@@ -195,7 +198,6 @@ class TopicProducer:
         if self._closed:
             raise ClosedError("the store was closed")
         if self._producer is None:
-            self._refusal.error = None
             self._producer = Producer(self._config)
             self._polling = threading.Thread(
                 target=self._poll, args=(self._producer,), name="kafka-producer", daemon=True
@@ -258,11 +260,12 @@ class TopicConsumer:
 
         Empty if there is no topic.
         """
+        begun = time.monotonic()
         try:
             found = await self._call(self._consumer.list_topics, self._address.topic, self._timeout)
         except BackendUnavailableError:
             await self._call(self._consumer.poll, 0)  # notes a refusal
-            self._refusal.check(self._address)
+            self._refusal.check(self._address, begun)
             raise
         topic = found.topics[self._address.topic]
         if topic.error is not None and topic.error.code() not in _MISSING:
