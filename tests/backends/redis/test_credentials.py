@@ -126,6 +126,26 @@ async def test_a_refused_password_is_asked_for_again(machine: Machine, issuer: I
         assert issuer.calls == 2
 
 
+async def test_a_server_that_learns_of_a_login_late_is_tried_again_and_delays_no_other(
+    machine: Machine, issuer: Issuer
+) -> None:
+    with valkey_machine() as other:
+        ask(machine, "ACL SETUSER", "first", "on", ">first", *RIGHTS)
+        for user in ("first", "second"):
+            ask(other, "ACL SETUSER", user, "on", f">{user}", *RIGHTS)
+        issuer.login, issuer.lifetime = ("first", "first"), timedelta(seconds=2)
+        async with client(machine, credentials="cloud:token") as redis:
+            (seed,) = redis.connections
+            await redis._connection(seed.at("127.0.0.1", other.port))  # noqa: SLF001
+            issuer.login, issuer.lifetime = ("second", "second"), timedelta(hours=1)
+            await until(lambda: users(other) == {"second"})
+            await until(lambda: bool(ask(machine, "ACL LOG")))
+            assert users(machine) == {"first"}
+            assert await redis.call(command("k", "PING")) == b"PONG"
+            ask(machine, "ACL SETUSER", "second", "on", ">second", *RIGHTS)
+            await until(lambda: users(machine) == {"second"})
+
+
 async def test_an_issuer_that_fails_is_an_outage_only_when_nothing_is_valid(
     machine: Machine, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

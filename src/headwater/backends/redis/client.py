@@ -7,7 +7,7 @@ import hashlib
 import re
 from binascii import crc_hqx
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from importlib.resources import files
 from typing import Any, NamedTuple, Self
@@ -17,11 +17,11 @@ from msgspec.structs import replace
 
 from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.connection import Command, Push, RedisConnection, open_connection
-from headwater.backends.redis.errors import refused
+from headwater.backends.redis.errors import LostError, refused
 from headwater.backends.redis.sentinels import Sentinels
 from headwater.backends.redis.shared_tasks import SharedTasks
 from headwater.core.credentials import Credentials, Login, credentials_of
-from headwater.core.logging import log
+from headwater.core.logging import Outage, log
 from headwater.core.masking import present
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
 from headwater.settings.groups import RedisSettings
@@ -125,6 +125,7 @@ class Redis:
             self._seeds = [seed._replace(password=settings.password) for seed in self._seeds]
             self._seed = self._seeds[0]
         self._renewing: asyncio.Task[None] | None = None
+        self._renewals = Outage("credentials")
         self.connections: dict[Address, RedisConnection] = {}
         self._opening = SharedTasks[RedisConnection]()
         self._learning = SharedTasks[None]()
@@ -379,26 +380,38 @@ class Redis:
         """Keep the user and the password of all connections valid, without a break for callers."""
         pause = 0.0
         while True:
-            await asyncio.sleep(min(max(pause, credentials.due_in), _LONGEST_SLEEP))
+            await asyncio.sleep(min(pause or credentials.due_in, _LONGEST_SLEEP))
             pause = 0.0
             try:
                 login = await credentials.current()
-                for connection in [*self.connections.values()]:
-                    if connection.login != login:
-                        await self._log_in(connection, login)
             except BackendError as error:
-                log.warning("credentials not renewed", error=str(error))
+                self._renewals.report("warning", "credentials not renewed", error, "login")
                 pause = _RETRY_SECONDS
                 continue
+            self._renewals.recovered("login")
+            former = [each for each in self.connections.values() if each.login != login]
+            accepted = await asyncio.gather(*(self._log_in(each, login) for each in former))
+            refusing = {each.address for each, ok in zip(former, accepted, strict=True) if not ok}
+            if refusing:
+                # A server may learn of a login after its issuer, so its time says nothing.
+                credentials.refuse(login)
+                pause = _RETRY_SECONDS
             for subscriber in [*self._subscribers]:
                 # It cannot send AUTH.
-                if subscriber.login != login:
+                if subscriber.login != login and subscriber.address not in refusing:
                     subscriber.retire()
 
-    async def _log_in(self, connection: RedisConnection, login: Login) -> None:
-        reply, *_ = await connection.log_in(login, [["PING"]])
-        if isinstance(reply, hiredis.ReplyError):
-            raise refused(connection.address, str(reply))
+    async def _log_in(self, connection: RedisConnection, login: Login) -> bool:
+        """Return whether a server has not refused a login; the connection may be lost."""
+        with suppress(LostError):  # the next one is opened with the present login
+            reply, *_ = await connection.log_in(login, [["PING"]])
+            if isinstance(reply, hiredis.ReplyError):
+                error = refused(connection.address, str(reply))
+                name = str(connection.address)
+                self._renewals.report("warning", "credentials not renewed", error, name)
+                return False
+        self._renewals.recovered(str(connection.address))
+        return True
 
     async def _check_master(self, connection: RedisConnection) -> None:
         """Refuse a server that is no longer, or not yet, the master that a Sentinel takes it for.
