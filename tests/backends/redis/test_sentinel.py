@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.client import Redis, command
+from headwater.backends.redis.connection import RedisConnection
 from headwater.backends.redis.sentinels import _Sentinel
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError
@@ -83,6 +84,14 @@ async def test_one_sentinel_of_three_may_be_missing(servers: Watched) -> None:
         assert await client.call(command("k", "INCR", "k")) == 1
 
 
+async def test_one_sentinel_of_three_is_not_believed(servers: Watched) -> None:
+    for sentinel in servers.sentinels[1:]:
+        sentinel.kill()
+    with pytest.raises(BackendUnavailableError, match="only 1 of 3 Sentinels know where 'shop' is"):
+        async with connected(servers):
+            pass
+
+
 async def test_sentinels_have_their_own_user(servers: Watched) -> None:
     for sentinel in servers.sentinels:
         ask(sentinel, "ACL SETUSER", "app", "on", ">s3cret", *DOCUMENTED_RIGHTS)
@@ -152,6 +161,46 @@ async def test_a_frozen_master_that_wakes_up_is_never_written_to(servers: Watche
         assert ask(servers.master(), "GET", "count") == b"200"
         # Sentinels make it a replica only seconds later; until then it would take every write.
         assert ask(old, "GET", "count") in (None, b"200")
+
+
+async def test_a_master_that_is_replaced_while_it_is_connected_to_is_not_used(
+    servers: Watched,
+) -> None:
+    named: set[int] = set()
+    is_opening, may_go_on = asyncio.Event(), asyncio.Event()
+
+    class Client(Redis):
+        def _move_to(self, host: str, port: int) -> None:
+            super()._move_to(host, port)
+            named.add(port)
+
+        async def _check_master(self, connection: RedisConnection) -> None:
+            await super()._check_master(connection)
+            is_opening.set()
+            await may_go_on.wait()
+
+    client = Client.of(RedisSettings(url=servers.url, timeout=60, connect_timeout=60))
+    old = servers.master()
+    (new,) = (server for server in servers.servers if server is not old)
+    opening = asyncio.create_task(client.open())
+    await is_opening.wait()
+    await until(lambda: old.port in named)  # the Sentinels are listened to
+    old.freeze()
+    await until(lambda: new.port in named)
+    old.thaw()
+    may_go_on.set()
+    with pytest.raises(BackendUnavailableError, match="was replaced as the master"):
+        await opening
+    assert client.connections == {}
+
+    async def is_written() -> bool:
+        # Sentinels learn of a failover one after another.
+        with suppress(BackendUnavailableError):
+            await client.call(command("k", "SET", "k", "after"))
+        return bool(ask(new, "GET", "k") == b"after")
+
+    await until(is_written)
+    await client.close()
 
 
 async def test_a_replica_that_a_sentinel_names_is_refused(servers: Watched) -> None:

@@ -116,6 +116,9 @@ class Redis:
         if self._seed.master:
             self._sentinels = Sentinels(self._seeds, self._settings, self._move_to)
             self._seeds = [self._seed]
+        self._moves = 0
+        self._named = ("", 0)
+        """How often Sentinels have named a master, and the last one."""
         self._subscribers: set[RedisConnection] = set()
         texts = (url, settings.password)
         self._credentials = credentials_of(
@@ -243,10 +246,12 @@ class Redis:
         raise problem or ClosedError("the store is closed")
 
     async def _subscribed(self, address: Address, channel: str, on_push: Push) -> RedisConnection:
+        moves = self._moves
         connection = await self._opened(address, on_push)
         with ExitStack() as undo:
             undo.callback(connection.close)
             await self._checked(connection, [["SUBSCRIBE", channel]])
+            self._check_moves(connection, moves)
             undo.pop_all()
         self._subscribers.add(connection)
         connection.closed.add_done_callback(lambda _: self._subscribers.discard(connection))
@@ -348,12 +353,14 @@ class Redis:
         return connection
 
     async def _open(self, address: Address) -> RedisConnection:
+        moves = self._moves
         connection = await self._opened(address)
         with ExitStack() as undo:
             undo.callback(connection.close)
             await self._checked(
                 connection, [["SCRIPT", "LOAD", script.source] for script in _all_scripts()]
             )
+            self._check_moves(connection, moves)
             undo.pop_all()
         self.connections[address] = connection
         connection.closed.add_done_callback(partial(self._forget, address, connection))
@@ -427,12 +434,26 @@ class Redis:
 
     def _move_to(self, host: str, port: int) -> None:
         """Leave every server but the master; what it did with the commands is unknown."""
+        self._moves += 1
+        self._named = (host, port)
         for connection in [*self.connections.values(), *self._subscribers]:
             if (connection.address.host, connection.address.port) != (host, port):
                 log.warning(
                     "Redis has another master", was=str(connection.address), now=f"{host}:{port}"
                 )
                 connection.retire()
+
+    def _check_moves(self, connection: RedisConnection, moves: int) -> None:
+        """Refuse a server if Sentinels have named another master since so many moves.
+
+        `_move_to` does not know a connection that is being opened.
+        """
+        place = (connection.address.host, connection.address.port)
+        if moves != self._moves and place != self._named:
+            raise BackendUnavailableError(
+                f"Redis at {connection.address} was replaced as the master while a connection to "
+                "it was opened: a failover is in progress; try again"
+            )
 
     def _forget(self, address: Address, connection: RedisConnection, _: object) -> None:
         if self.connections.get(address) is connection:

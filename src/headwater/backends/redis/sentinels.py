@@ -111,9 +111,11 @@ class Sentinels:
         finally:
             for task in asking:
                 task.cancel()
-        if not answers:
+        if len(answers) <= len(asking) // 2:
+            few = f"only {len(answers)} of {len(asking)} Sentinels know"
             raise BackendUnavailableError(
-                f"no Sentinel knows where {self._name!r} is: {problem}"
+                f"{few if answers else 'no Sentinel knows'} where {self._name!r} is, and most of "
+                f"those in redis.url have to: {problem}"
             ) from problem
         _, host, port = max(answers)
         return host, port
