@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
 from importlib import import_module
 from operator import methodcaller
 from pathlib import Path
@@ -296,8 +296,11 @@ def _lake(settings: Settings, clock: Clock, sqlite: SqliteEnvironment) -> LakeOf
         settings.offline,
         runner_of(settings.runner, of_frames=True),
     )
-    store.create()
-    store.adopt(sqlite.tail, home.segments)
+    with ExitStack() as undo:
+        undo.callback(store.close)
+        store.create()
+        store.adopt(sqlite.tail, home.segments)
+        undo.pop_all()
     return store
 
 
@@ -320,8 +323,11 @@ def _lake_on_servers(
             positions=positions,
             database=postgres.offline,
         )
-        tail.begin()
-        store.create()
+        with ExitStack() as undo:
+            undo.callback(store.close)
+            tail.begin()
+            store.create()
+            undo.pop_all()
         return store
 
     def has_full_segment() -> bool:
@@ -357,6 +363,7 @@ class LazyOfflineStore(Generic[S]):
         self._prune = prune
         self.opened: S | None = None
         """The store, once it is loaded."""
+        self._opening: asyncio.Future[S] | None = None
         port = OfflineStore
         self.append, self.as_of = self._loading(port.append), self._loading(port.as_of)
         self.latest, self.rows = self._loading(port.latest), self._loading(port.rows)
@@ -382,15 +389,21 @@ class LazyOfflineStore(Generic[S]):
         return call
 
     async def loaded(self) -> S:
-        """Return the store, loaded."""
-        if self.opened is None:
-            try:
-                self.opened = await asyncio.to_thread(self._load)
-            except OSError as error:
-                raise BackendUnavailableError(
-                    f"history could not be opened: {error}; free the missing resource"
-                ) from error
-        return self.opened
+        """Return the store; first callers share one attempt to load it, also cancelled ones."""
+        if self.opened is not None:
+            return self.opened
+        if self._opening is None or self._opening.done():
+            self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
+        return await asyncio.shield(self._opening)
+
+    def _open(self) -> S:
+        try:
+            self.opened = store = self._load()
+        except OSError as error:
+            raise BackendUnavailableError(
+                f"history could not be opened: {error}; free the missing resource"
+            ) from error
+        return store
 
     async def maintain(self) -> None:
         await self._prune()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -51,6 +51,19 @@ _ATTEMPTS = 5
 _EXPIRY_SECONDS = 3_600.0
 
 
+@contextmanager
+def _catalog_errors() -> Iterator[None]:
+    """Raise BackendUnavailableError in place of the errors of a catalog."""
+    try:
+        yield
+    except (SQLAlchemyError, RequestException, RESTError) as error:
+        problem = str(error).partition("\n")[0]
+        raise BackendUnavailableError(
+            f"the catalog of the lake failed: {problem}; check lake.catalog, or the database "
+            "of the store"
+        ) from error
+
+
 class LakeOfflineStore(DuckdbOfflineStore):
     """History and events in Iceberg tables, and the newest rows in a tail."""
 
@@ -95,6 +108,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
         """Close the connections to the catalog."""
         self._catalog.close()
 
+    @_catalog_errors()
     def create(self) -> list[LogKind]:
         """Create the tables that are missing; return their names."""
         if all(table.exists() for table in self.tables.values()):
@@ -102,6 +116,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
         with self.history.alone():
             return [kind for kind, table in self.tables.items() if table.create()]
 
+    @_catalog_errors()
     def adopt(self, former: RecentHistory, folder: Path) -> None:
         """Move the segments of a home into the lake.
 
@@ -190,15 +205,10 @@ class LakeOfflineStore(DuckdbOfflineStore):
 
     @asynccontextmanager
     async def _translated(self) -> AsyncIterator[None]:
-        try:
-            async with super()._translated():
+        # The errors of the catalog first: those of its requests are also OSErrors.
+        async with super()._translated():
+            with _catalog_errors():
                 yield
-        except (SQLAlchemyError, RequestException, RESTError) as error:
-            problem = str(error).partition("\n")[0]
-            raise BackendUnavailableError(
-                f"the catalog of the lake failed: {problem}; check lake.catalog, or the database "
-                "of the store"
-            ) from error
 
     async def expire(self, before: datetime) -> int:
         return await self._run(self._expire, before, wait=True)
@@ -257,6 +267,7 @@ def storage_of(lake: LakeSettings) -> ObjectStorage | None:
     return ObjectStorage(lake.endpoint, lake.region, lake.access_key, lake.secret_key)
 
 
+@_catalog_errors()
 def open_catalog(lake: LakeSettings, database: str) -> Catalog:
     """Open the REST catalog that the settings name, or else the one in a database."""
     options = {
