@@ -19,6 +19,10 @@ from headwater.errors import BackendUnavailableError, ConfigError
 
 _LOOK_SECONDS = 5.0
 """How often files are looked at, and how soon a function that failed is called again."""
+_PATIENCE_SECONDS = 10.0
+"""How long callers without a valid login wait for the next one."""
+_LONGEST_FETCH = 60.0
+"""After this a coroutine is cancelled; a thread cannot be."""
 _LONGEST_MARGIN = 300.0
 _MARGIN_SHARE = 0.2
 
@@ -34,7 +38,10 @@ _Fetch = Callable[[], Awaitable[tuple[Login, float]]]
 
 
 class Credentials:
-    """A login that is fetched again before it expires, when its file changes, or when refused."""
+    """A login that is fetched again before it expires, when its file changes, or when refused.
+
+    While one is valid, callers do not wait for the next.
+    """
 
     def __init__(self, source: str, fetch: _Fetch) -> None:
         """``fetch`` returns a login and in how many seconds it expires; ``source`` names it."""
@@ -42,7 +49,9 @@ class Credentials:
         self._fetch = fetch
         self._login: Login | None = None
         self._due = self._expires = -math.inf
-        self._fetching = asyncio.Lock()
+        self._is_refused = False
+        self._fetching: asyncio.Task[None] | None = None
+        self._failure: Exception | None = None
         self._outage = Outage("credentials")
 
     @property
@@ -50,36 +59,70 @@ class Credentials:
         """Seconds until the login should be fetched again."""
         return max(0.0, self._due - time.monotonic())
 
+    def latest(self) -> Login | None:
+        """Return the last login, valid or not, and begin to fetch the next one if it is due."""
+        if self._fetching is None and time.monotonic() >= self._due:
+            self._fetching = asyncio.get_running_loop().create_task(self._renew())
+        return self._login
+
     async def current(self) -> Login:
         """Return a valid login; raise BackendUnavailableError if there is none."""
-        if self._login is None or time.monotonic() >= self._due:
-            async with self._fetching:
-                if self._login is None or time.monotonic() >= self._due:
-                    self._login = await self._fetched()
+        login = self.latest()
+        if login is None or self._is_refused or time.monotonic() >= self._expires:
+            return await self.renewed()
+        return login
+
+    async def renewed(self) -> Login:
+        """Return what ``current`` does, but wait for the next login if it is due."""
+        self.latest()
+        if self._fetching is not None:
+            done, _ = await asyncio.wait([self._fetching], timeout=_PATIENCE_SECONDS)
+            if not done:
+                self._fail(TimeoutError(f"it gave no answer within {_PATIENCE_SECONDS:g} s"))
+        if self._login is None or time.monotonic() >= self._expires:
+            raise self._unavailable() from self._failure
         return self._login
 
     def refuse(self, login: Login) -> None:
         """Fetch again next time, because the server has refused this login."""
         if login == self._login:
             self._due = -math.inf
+            self._is_refused = True
 
-    async def _fetched(self) -> Login:
+    async def close(self) -> None:
+        """Stop fetching."""
+        if self._fetching is not None:
+            self._fetching.cancel()
+            await asyncio.wait([self._fetching])
+
+    async def _renew(self) -> None:
         try:
             login, seconds = await self._fetch()
             if seconds <= 0:
                 raise ValueError("its credentials have expired already")
-        except Exception as error:  # a function of the user
-            problem = f"{self._source} failed: {type(error).__name__}: {error}; correct it"
-            unavailable = BackendUnavailableError(problem)
-            if self._login is None or time.monotonic() >= self._expires:
-                raise unavailable from error
-            self._outage.report("warning", "credentials not renewed", unavailable, self._source)
+        except Exception as error:  # noqa: BLE001 - a function of the user
             self._due = time.monotonic() + _LOOK_SECONDS
-            return self._login
-        self._outage.recovered(self._source)
-        self._expires = time.monotonic() + seconds
-        self._due = self._expires - min(_LONGEST_MARGIN, seconds * _MARGIN_SHARE)
-        return login
+            self._fail(error)
+        else:
+            self._outage.recovered(self._source)
+            self._login = login
+            self._expires = time.monotonic() + seconds
+            self._due = self._expires - min(_LONGEST_MARGIN, seconds * _MARGIN_SHARE)
+        finally:
+            self._is_refused = False
+            self._fetching = None
+
+    def _fail(self, error: Exception) -> None:
+        self._failure = error
+        if time.monotonic() < self._expires:
+            problem = "credentials not renewed"
+            self._outage.report("warning", problem, self._unavailable(), self._source)
+
+    def _unavailable(self) -> BackendUnavailableError:
+        error = self._failure
+        return BackendUnavailableError(
+            f"{self._source} failed: {type(error).__name__}: {error}; correct it"
+        )
 
 
 def credentials_of(
@@ -103,7 +146,8 @@ def credentials_of(
 
 async def _call(function: Callable[[], Any]) -> tuple[Login, float]:
     if inspect.iscoroutinefunction(function):
-        answer = await function()
+        async with asyncio.timeout(_LONGEST_FETCH):
+            answer = await function()
     else:
         answer = await asyncio.to_thread(function)
     user, password, expires_at = answer

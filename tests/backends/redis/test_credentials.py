@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -15,14 +16,17 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.backends.postgres.pool import Postgres
 from headwater.backends.redis.client import Redis, command
 from headwater.core import credentials
+from headwater.core.credentials import Login
 from headwater.core.masking import FileText
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendUnavailableError, ConfigError
-from headwater.settings.groups import RedisSettings
+from headwater.settings.groups import PostgresSettings, RedisSettings
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings
 from tests.engine.support import until
@@ -46,9 +50,12 @@ class Issuer:
         self.lifetime: timedelta | None = None
         self.calls = 0
         self.is_down = False
+        self.may_answer = threading.Event()
+        self.may_answer.set()
 
     def __call__(self) -> tuple[str, str, datetime | None]:
         self.calls += 1
+        self.may_answer.wait(60)
         if self.is_down:
             raise ConnectionError("the issuer does not answer")
         ends = datetime.now(UTC) + self.lifetime if self.lifetime else None
@@ -159,6 +166,80 @@ async def test_an_issuer_that_fails_is_an_outage_only_when_nothing_is_valid(
     with pytest.raises(BackendUnavailableError, match="cloud:token' failed: ConnectionError: the"):
         async with client(machine, credentials="cloud:token"):
             pass
+
+
+@pytest.fixture
+def pool_settings(production: Settings, issuer: Issuer) -> PostgresSettings:
+    """Return settings whose function returns the user of the tests."""
+    place = urlsplit(production.postgres.url)
+    issuer.login = (place.username or "", place.password or "")
+    return replace(production.postgres, credentials="cloud:token")
+
+
+async def test_no_statement_waits_for_a_function_while_its_login_is_valid(
+    pool_settings: PostgresSettings, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_MARGIN_SHARE", 1)  # the next login is due at once
+    issuer.lifetime = timedelta(seconds=120)
+    pool = Postgres(pool_settings)
+    try:
+        assert await pool.run(lambda connection: connection.fetchval("SELECT 1")) == 1
+        issuer.may_answer.clear()
+        async with asyncio.timeout(20):
+            while issuer.calls < 2:
+                await pool.run(lambda connection: connection.fetchval("SELECT 1"))
+            assert await pool.run(lambda connection: connection.fetchval("SELECT 2")) == 2
+    finally:
+        issuer.may_answer.set()
+        await pool.close()
+
+
+async def test_no_connection_waits_for_a_function_while_its_login_is_valid(
+    machine: Machine, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ask(machine, "ACL SETUSER", "app", "on", ">app", *RIGHTS)
+    issuer.login, issuer.lifetime = ("app", "app"), timedelta(seconds=120)
+    async with client(machine, credentials="cloud:token") as redis:
+        # The next login is due at once.
+        monkeypatch.setattr(credentials, "_MARGIN_SHARE", 1)
+        redis._credentials.refuse(Login("app", "app"))  # type: ignore[union-attr]  # noqa: SLF001
+        (await redis.subscribe("news", print)).close()
+        issuer.may_answer.clear()
+        try:
+            async with asyncio.timeout(20):
+                (await redis.subscribe("news", print)).close()
+            await until(lambda: issuer.calls == 3)
+        finally:
+            issuer.may_answer.set()
+
+
+async def test_a_function_that_fails_is_not_called_by_every_caller(
+    pool_settings: PostgresSettings, issuer: Issuer
+) -> None:
+    issuer.is_down = True
+    pool = Postgres(pool_settings)
+    for _ in range(3):
+        with pytest.raises(BackendUnavailableError, match="the issuer does not answer"):
+            await pool.run(lambda connection: connection.fetchval("SELECT 1"))
+    assert issuer.calls == 1
+    await pool.close()
+
+
+async def test_a_function_that_does_not_answer_is_named(
+    pool_settings: PostgresSettings, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_PATIENCE_SECONDS", 0.1)
+    issuer.may_answer.clear()
+    pool = Postgres(pool_settings)
+    try:
+        with pytest.raises(BackendUnavailableError, match=r"cloud:token' failed.* within 0\.1 s"):
+            await pool.run(lambda connection: connection.fetchval("SELECT 1"))
+    finally:
+        issuer.may_answer.set()
+    monkeypatch.setattr(credentials, "_PATIENCE_SECONDS", 60)
+    assert await pool.run(lambda connection: connection.fetchval("SELECT 1")) == 1
+    assert issuer.calls == 1
+    await pool.close()
 
 
 async def test_a_function_that_does_not_exist_is_named(machine: Machine) -> None:

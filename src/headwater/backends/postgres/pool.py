@@ -23,7 +23,7 @@ from headwater.core.credentials import Credentials, Login, credentials_of
 from headwater.core.keep_alive import keep_alive
 from headwater.core.masking import present
 from headwater.core.tls import check_readable
-from headwater.errors import BackendUnavailableError, ClosedError, ConfigError
+from headwater.errors import ClosedError, ConfigError
 from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import SETTINGS
 
@@ -155,7 +155,7 @@ class Postgres:
         try:
             self.check_open()  # it may have been closed meanwhile
             if self._credentials is not None:
-                await self._follow(self._credentials)
+                self._follow(self._credentials)
             connection = self._taken() or await self._connected()
             try:
                 return await work(connection)
@@ -177,15 +177,14 @@ class Postgres:
             self._drop(connection)
         return None
 
-    async def _follow(self, credentials: Credentials) -> None:
+    def _follow(self, credentials: Credentials) -> None:
         """Drop the idle connections of a user or password that was replaced."""
         # Without valid ones, the open connections are still good.
-        with suppress(BackendUnavailableError):
-            login = await credentials.current()
-            if login != self._login:
-                self._login = login
-                while self._idle:
-                    self._drop(self._idle.pop()[0])
+        login = credentials.latest()
+        if login != self._login:
+            self._login = login
+            while self._idle:
+                self._drop(self._idle.pop()[0])
 
     async def _connected(self) -> Connection:
         connection, self._login = await connect(
@@ -243,6 +242,8 @@ class Postgres:
         if not self._is_open:
             return
         self._is_open = False
+        if self._credentials is not None:
+            await self._credentials.close()
         with suppress(*FAILURES):
             async with asyncio.timeout(_CLOSING_SECONDS):
                 for _ in range(self._settings.pool_size):

@@ -265,6 +265,8 @@ class Redis:
         if self._renewing is not None:
             self._renewing.cancel()
             await asyncio.wait([self._renewing])
+        if self._credentials is not None:
+            await self._credentials.close()
         await self._learning.close()
         await self._opening.close()
         connections, self.connections = self.connections, {}
@@ -390,7 +392,7 @@ class Redis:
             await asyncio.sleep(min(pause or credentials.due_in, _LONGEST_SLEEP))
             pause = 0.0
             try:
-                login = await credentials.current()
+                login = await credentials.renewed()
             except BackendError as error:
                 self._renewals.report("warning", "credentials not renewed", error, "login")
                 pause = _RETRY_SECONDS
