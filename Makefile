@@ -128,7 +128,7 @@ soak: $(DEV_READY) ## Load a server at 70 % of its capacity and watch its memory
 ENGINES := .venv-engines
 ENGINES_READY := $(ENGINES)/.ready
 
-check-engines: $(ENGINES_READY) ## Run the tests on Ray, Spark, real Kafka brokers and a real S3 server
+check-engines: $(ENGINES_READY) ## Run the tests on Ray, Spark, and real servers of Kafka, S3 and an Iceberg catalog
 	$(ENGINES)/bin/pytest engines $(ARGS)
 
 proof: $(DEV_READY) ## Evaluate a world unchanged and with seeded edits, judged by living it again (CONTEXTS=20000 EDITS=100)

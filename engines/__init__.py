@@ -1,1 +1,1 @@
-"""Tests on Ray, Spark, real Kafka brokers and a real S3 server, which `make check-engines` runs."""
+"""Tests on Ray, Spark, Kafka, S3 and a REST catalog, which `make check-engines` runs."""

@@ -2,7 +2,7 @@
 
 A jar is added as a dependency of a profile in `engines/pom.xml`, with its version; a program of
 Go is a constant of the tests that use it, such as
-``go_program("github.com/seaweedfs/seaweedfs/weed@v4.0.0")``.
+``go_program("github.com/versity/versitygw/cmd/versitygw@v1.8.0")``.
 """
 
 from __future__ import annotations
