@@ -43,10 +43,14 @@ class Credentials:
     While one is valid, callers do not wait for the next.
     """
 
-    def __init__(self, source: str, fetch: _Fetch) -> None:
-        """``fetch`` returns a login and in how many seconds it expires; ``source`` names it."""
+    def __init__(self, source: str, fetch: _Fetch, every: float = math.inf) -> None:
+        """``fetch`` returns a login and in how many seconds it expires; ``source`` names it.
+
+        It is called again before that, and after ``every`` seconds at the latest.
+        """
         self._source = source
         self._fetch = fetch
+        self._every = every
         self._login: Login | None = None
         self._due = self._expires = -math.inf
         self._is_refused = False
@@ -106,8 +110,10 @@ class Credentials:
         else:
             self._outage.recovered(self._source)
             self._login = login
-            self._expires = time.monotonic() + seconds
-            self._due = self._expires - min(_LONGEST_MARGIN, seconds * _MARGIN_SHARE)
+            now = time.monotonic()
+            self._expires = now + seconds
+            margin = min(_LONGEST_MARGIN, seconds * _MARGIN_SHARE)
+            self._due = min(self._expires - margin, now + self._every)
         finally:
             self._is_refused = False
             self._fetching = None
@@ -135,13 +141,14 @@ def credentials_of(
     if function:
         called = _loaded(setting, function)
         return Credentials(f"{setting} = {function!r}", lambda: _call(called))
-    if not any(isinstance(text, FileText) for text in texts):
+    files = [str(text.path) for text in texts if isinstance(text, FileText)]
+    if not files:
         return None
 
     async def look() -> tuple[Login, float]:
-        return read(), _LOOK_SECONDS
+        return read(), math.inf  # while a file cannot be read, its last text holds
 
-    return Credentials(setting, look)
+    return Credentials(f"reading {' and '.join(files)}", look, _LOOK_SECONDS)
 
 
 async def _call(function: Callable[[], Any]) -> tuple[Login, float]:

@@ -62,13 +62,16 @@ def read_secret(path: Path) -> str:
 
 
 def present(text: str) -> str:
-    """Return a text of the settings; one from a file is read again, if it can be."""
+    """Return a text of the settings; one from a file is read again.
+
+    Raise OSError or ValueError if it is missing or has become empty: it may be being replaced.
+    """
     if not isinstance(text, FileText):
         return text
-    try:
-        return read_secret(text.path)
-    except OSError:
-        return str(text)  # it is being replaced
+    now = read_secret(text.path)
+    if text and not now:
+        raise ValueError(f"{text.path} is empty")
+    return now
 
 
 def mask(secret: str) -> str:

@@ -266,6 +266,47 @@ async def test_a_file_of_a_password_is_followed(
         assert await redis.call(command("k", "PING")) == b"PONG"
 
 
+async def test_a_file_that_is_missing_or_empty_does_not_bring_back_its_first_password(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_LOOK_SECONDS", 0.05)
+    for user in ("first", "second", "third"):
+        ask(machine, "ACL SETUSER", user, "on", f">{user}", *RIGHTS)
+    file = tmp_path / "url"
+    place = f"127.0.0.1:{machine.port}/0"
+    file.write_text(f"redis://first:first@{place}")
+    url = load({"HEADWATER_REDIS_URL_FILE": str(file)}, tmp_path).redis.url
+    async with client(machine, url=url) as redis:
+        replace_text(file, f"redis://second:second@{place}")
+        await until(lambda: users(machine) == {"second"})
+        # The first one would be accepted, too.
+        file.unlink()
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            await reconnected(redis)
+            assert users(machine) == {"second"}
+        replace_text(file, "")
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            await reconnected(redis)
+            assert users(machine) == {"second"}
+        replace_text(file, f"redis://third:third@{place}")
+        await until(lambda: users(machine) == {"third"})
+
+
+def replace_text(file: Path, text: str) -> None:
+    other = file.with_suffix(".new")
+    other.write_text(text)
+    other.rename(file)
+
+
+async def reconnected(redis: Redis) -> None:
+    (connection,) = redis.connections.values()
+    connection.close()
+    await connection.closed
+    assert await redis.call(command("k", "PING")) == b"PONG"
+
+
 async def test_a_password_beside_the_url_is_used(machine: Machine) -> None:
     ask(machine, "ACL SETUSER", "app", "on", ">pass", *RIGHTS)
     url = f"redis://app@127.0.0.1:{machine.port}/0"

@@ -14,6 +14,8 @@ from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.client import Redis, command
 from headwater.backends.redis.connection import RedisConnection
 from headwater.backends.redis.sentinels import _Sentinel
+from headwater.core import credentials
+from headwater.core.masking import FileText
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendError, BackendUnavailableError, ConfigError
 from headwater.settings.groups import RedisSettings, SentinelSettings, TlsSettings
@@ -108,6 +110,24 @@ async def test_sentinels_have_their_own_user(servers: Watched) -> None:
     await client.close()
     with pytest.raises(BackendUnavailableError, match="NOAUTH"):
         await Redis(servers.url, timeout=5, connect_timeout=5).open()
+
+
+async def test_a_file_of_the_password_of_sentinels_may_be_missing_for_a_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_LOOK_SECONDS", 0.05)
+    file = tmp_path / "password"
+    file.write_text("second")
+    own = SentinelSettings(username="app", password=FileText.of("first", file))
+    with sentinel_machine() as machine:
+        ask(machine, "ACL SETUSER", "app", "on", ">second", *DOCUMENTED_RIGHTS)
+        settings = RedisSettings(timeout=30, connect_timeout=30, sentinel=own)
+        sentinel = _Sentinel(Address("127.0.0.1", machine.port), settings)
+        assert await sentinel.ask(["PING"]) == [b"PONG"]
+        file.unlink()
+        for _ in range(20):
+            await asyncio.sleep(0.01)
+            assert await sentinel.ask(["PING"]) == [b"PONG"]
 
 
 async def test_sentinels_may_be_encrypted_while_redis_is_not(

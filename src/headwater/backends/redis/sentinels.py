@@ -13,6 +13,7 @@ from headwater.backends.redis.address import Address
 from headwater.backends.redis.connection import Command, Push, RedisConnection, open_connection
 from headwater.backends.redis.errors import refused
 from headwater.backends.redis.subscription import Subscription
+from headwater.core.credentials import Login, credentials_of
 from headwater.core.masking import present
 from headwater.errors import BackendError, BackendUnavailableError
 from headwater.settings.groups import RedisSettings, TlsSettings
@@ -27,9 +28,14 @@ class _Sentinel:
         own = settings.sentinel
         is_secure = address.secure if own.encrypted == "auto" else own.encrypted == "yes"
         self._address = address.at(address.host, address.port)._replace(
-            username=own.username, database=0, secure=is_secure
+            username=own.username, password=own.password, database=0, secure=is_secure
         )
-        self._password = own.password
+        self._credentials = credentials_of(
+            "redis.sentinel.password",
+            "",
+            (own.password,),
+            lambda: Login(own.username, present(own.password)),
+        )
         self._connect_timeout = min(settings.connect_timeout, settings.timeout)
         self._tls = settings.tls if own.tls == TlsSettings() else own.tls
         self.timeout = settings.timeout
@@ -51,8 +57,9 @@ class _Sentinel:
 
     async def _open(self, on_push: Push | None = None) -> RedisConnection:
         timeouts = (self.timeout, self._connect_timeout)
-        address = self._address._replace(password=present(self._password))
-        return await open_connection(address, *timeouts, on_push, self._tls)
+        return await open_connection(
+            self._address, *timeouts, on_push, self._tls, self._credentials
+        )
 
     def _checked(self, replies: list[Any]) -> list[Any]:
         for reply in replies:
