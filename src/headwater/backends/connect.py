@@ -411,6 +411,7 @@ class LazyOfflineStore(Generic[S]):
             await (await self.loaded()).maintain()
 
 
+_LAKE = ("lake", "headwater.backends.lake.inspection", "lake")
 _KAFKA = ("event log", "headwater.backends.kafka.inspection", "kafka")
 _SERVERS = (
     ("message bus", "headwater.backends.redis.inspection", "redis"),
@@ -426,13 +427,17 @@ async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
         findings = Findings("message bus", "redis.url and postgres.url")
         findings.error("connection", str(error), "set both URLs, or neither")
         return findings.all
+    found: list[Finding] = []
     if not is_on_servers:
         embedded = import_module("headwater.backends.sqlite.inspection")
-        inspected: list[Finding] = await asyncio.to_thread(embedded.inspect, settings)
-        return inspected
-    servers = [*_SERVERS, _KAFKA] if settings.bus.url else _SERVERS
+        found += await asyncio.to_thread(embedded.inspect, settings)
+    servers = [
+        *(_SERVERS if is_on_servers else ()),
+        *([_KAFKA] if is_on_servers and settings.bus.url else ()),
+        *([_LAKE] if settings.lake.url else ()),
+    ]
     parts = await asyncio.gather(*(_inspect_server(settings, clock, *server) for server in servers))
-    return [finding for part in parts for finding in part]
+    return [*found, *(finding for part in parts for finding in part)]
 
 
 async def _inspect_server(

@@ -70,6 +70,9 @@ async def examine(
         findings += await workload.findings(store, open_breakers)
         findings += await models.measured(store)
         findings += await _sources(store)
+        # Opening a lake creates its tables.
+        if {finding.severity for finding in backends if finding.area == "lake"} == {"ok"}:
+            findings += await _rows_for_the_lake(store)
     return Examination(worst(findings), findings)
 
 
@@ -88,6 +91,23 @@ async def _sources(store: FeatureStore) -> list[Finding]:
         else:
             table = source.table.name if source.table else "read directly"
             report.ok(source.name, table, source.location)
+    return report.all
+
+
+async def _rows_for_the_lake(store: FeatureStore) -> list[Finding]:
+    """Return whether workers move the rows of the tail into the lake as they come."""
+    report, check = Findings("lake", "the tail"), "rows to move"
+    for table in (await store.lake.status()).tables:
+        if table.waiting:
+            report.warning(
+                check,
+                f"{table.table} has {store.settings.offline.segment_rows:,} or more that are not "
+                "in the lake, where workers move them within seconds",
+                "look again in a minute; if they stay, start `headwater worker FILE`, or see "
+                "the logs of the workers",
+            )
+        else:
+            report.ok(check, f"{table.table} has less than a file of them")
     return report.all
 
 

@@ -45,6 +45,7 @@ from headwater.settings.groups import (
     PostgresTlsSettings,
 )
 
+CATALOG_FILE = "iceberg.sqlite"
 _KINDS: Sequence[LogKind] = ("history", "events")
 _ATTEMPTS = 5
 # Snapshots are expired by the hour, so that maintenance rarely writes metadata for nothing else.
@@ -52,7 +53,7 @@ _EXPIRY_SECONDS = 3_600.0
 
 
 @contextmanager
-def _catalog_errors() -> Iterator[None]:
+def catalog_errors() -> Iterator[None]:
     """Raise BackendUnavailableError in place of the errors of a catalog."""
     try:
         yield
@@ -81,10 +82,9 @@ class LakeOfflineStore(DuckdbOfflineStore):
         database: OfflineStore | None = None,
     ) -> None:
         """``database`` runs the queries that read neither history nor events."""
-        url = lake.url.rstrip("/") if lake.is_remote else str(Path(lake.url).absolute())
-        self.tables = {kind: LakeTable(catalog, lake.namespace, kind, url) for kind in _KINDS}
+        self.tables = tables_of(lake, catalog)
         self.history = LakeHistory(tail, self.tables)
-        self._lake_files = LakeFolder(url, self.history, storage_of(lake))
+        self._lake_files = LakeFolder(_url_of(lake), self.history, storage_of(lake))
         super().__init__(
             self.history,
             scratch,
@@ -108,7 +108,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
         """Close the connections to the catalog."""
         self._catalog.close()
 
-    @_catalog_errors()
+    @catalog_errors()
     def create(self) -> list[LogKind]:
         """Create the tables that are missing; return their names."""
         if all(table.exists() for table in self.tables.values()):
@@ -116,7 +116,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
         with self.history.alone():
             return [kind for kind, table in self.tables.items() if table.create()]
 
-    @_catalog_errors()
+    @catalog_errors()
     def adopt(self, former: RecentHistory, folder: Path) -> None:
         """Move the segments of a home into the lake.
 
@@ -207,7 +207,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
     async def _translated(self) -> AsyncIterator[None]:
         # The errors of the catalog first: those of its requests are also OSErrors.
         async with super()._translated():
-            with _catalog_errors():
+            with catalog_errors():
                 yield
 
     async def expire(self, before: datetime) -> int:
@@ -260,6 +260,15 @@ class LakeOfflineStore(DuckdbOfflineStore):
         return answers
 
 
+def _url_of(lake: LakeSettings) -> str:
+    return lake.url.rstrip("/") if lake.is_remote else str(Path(lake.url).absolute())
+
+
+def tables_of(lake: LakeSettings, catalog: Catalog) -> dict[LogKind, LakeTable]:
+    """Return the tables of a lake, which may not exist yet."""
+    return {kind: LakeTable(catalog, lake.namespace, kind, _url_of(lake)) for kind in _KINDS}
+
+
 def storage_of(lake: LakeSettings) -> ObjectStorage | None:
     """Return how the bucket of a lake is reached; None for a folder."""
     if not lake.is_remote:
@@ -267,9 +276,12 @@ def storage_of(lake: LakeSettings) -> ObjectStorage | None:
     return ObjectStorage(lake.endpoint, lake.region, lake.access_key, lake.secret_key)
 
 
-@_catalog_errors()
-def open_catalog(lake: LakeSettings, database: str) -> Catalog:
-    """Open the REST catalog that the settings name, or else the one in a database."""
+@catalog_errors()
+def open_catalog(lake: LakeSettings, database: str, *, create: bool = True) -> Catalog:
+    """Open the REST catalog that the settings name, or else the one in a database.
+
+    Create the tables of the latter unless they exist, or ``create`` is false.
+    """
     options = {
         "warehouse": lake.warehouse or lake.url,
         "s3.endpoint": lake.endpoint,
@@ -283,6 +295,7 @@ def open_catalog(lake: LakeSettings, database: str) -> Catalog:
         if lake.catalog_token:
             options["token"] = lake.catalog_token
         return RestCatalog("headwater", uri=lake.catalog, **options)
+    options["init_catalog_tables"] = str(create)
     try:
         return SqlCatalog("headwater", uri=database, **options)
     except SQLAlchemyError:
@@ -292,7 +305,7 @@ def open_catalog(lake: LakeSettings, database: str) -> Catalog:
 
 def catalog_in_home(home: Path) -> str:
     """Return the address of the catalog in a home."""
-    return f"sqlite:///{home / 'iceberg.sqlite'}"
+    return f"sqlite:///{home / CATALOG_FILE}"
 
 
 def catalog_in_postgres(settings: PostgresSettings) -> str:
