@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 from requests import ConnectionError as RequestFailed
+from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 
 from headwater.backends.connect import connect
 from headwater.backends.lake import store as lake_store
@@ -72,6 +75,18 @@ def test_a_database_that_is_away_is_named() -> None:
     with pytest.raises(BackendUnavailableError, match=AWAY) as raised:
         open_catalog(settings.lake, catalog_in_postgres(settings.postgres))
     assert "p4ss" not in str(raised.value)
+
+
+def test_a_database_that_does_not_answer_is_given_up_after_the_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        settings = settings_of(Path("/nowhere")).replace(
+            postgres={
+                "url": f"postgresql://ann@127.0.0.1:{silent.getsockname()[1]}/d",
+                "connect_timeout": 1,
+            }
+        )
+        with pytest.raises(OperationalError, match="timeout"):
+            create_engine(catalog_in_postgres(settings.postgres)).connect()
 
 
 async def test_a_rest_catalog_that_is_away_is_named(tmp_path: Path) -> None:

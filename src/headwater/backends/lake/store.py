@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 
 from pyiceberg.catalog import Catalog
@@ -320,5 +321,9 @@ def catalog_in_postgres(settings: PostgresSettings) -> str:
     address = address.set(drivername="postgresql+psycopg")
     if settings.password:
         address = address.set(password=settings.password)
-    options = {"options": f'-csearch_path="{schema}"', "application_name": f"headwater/{schema}"}
+    options = {
+        "options": f'-csearch_path="{schema}"',
+        "application_name": f"headwater/{schema}",
+        "connect_timeout": f"{ceil(settings.connect_timeout)}",
+    }
     return address.update_query_dict(options).render_as_string(hide_password=False)
