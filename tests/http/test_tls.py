@@ -19,7 +19,7 @@ from headwater.errors import ConfigError, ServerUnreachableError
 from headwater.http.server.processes import serve
 from headwater.settings.schema import Settings
 from tests.engine.support import until
-from tests.http.conftest import KEY
+from tests.http.conftest import KEY, MakeStore
 from tests.tls import Authority, Certificate
 
 
@@ -107,6 +107,23 @@ async def test_old_versions_and_plain_requests_are_refused(
             with pytest.raises(ServerUnreachableError):
                 await client.admin.is_alive()
         assert (await asyncio.to_thread(shown, url))[0] == "TLSv1.3"
+
+
+async def test_clients_that_do_not_finish_the_handshake_are_disconnected(
+    make_store: MakeStore, authority: Authority
+) -> None:
+    store = make_store(http={"head_timeout": 1})
+    async with serving(store, authority.issue("server", "127.0.0.1")) as url:
+        host, _, port = url.removeprefix("https://").rpartition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        # The beginning of a record: handshake, of 512 bytes.
+        writer.write(b"\x16\x03\x01\x02\x00")
+        async with asyncio.timeout(20):
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+        writer.close()
+        async with AsyncClient(url, key=KEY, ca_file=authority.file) as client:
+            assert await client.admin.is_alive()
 
 
 async def test_files_that_do_not_fit_are_named(store: FeatureStore, authority: Authority) -> None:

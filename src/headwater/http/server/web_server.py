@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import math
@@ -9,6 +10,7 @@ import resource
 import socket
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import uvicorn
@@ -80,11 +82,14 @@ class WebServer(uvicorn.Server):
     ) -> None:
         gate = ConnectionGate(connection_limit(), settings.http.max_connections_per_address)
         limits = TimeLimits.of(settings.http)
+        self._protocol: type[Connection] = type(
+            "OurProtocol", (Connection,), {"gate": gate, "time_limits": limits}
+        )
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="none",
-                http=type("OurProtocol", (Connection,), {"gate": gate, "time_limits": limits}),
+                http=self._protocol,
                 ws="none",
                 lifespan="off",
                 access_log=False,
@@ -101,6 +106,7 @@ class WebServer(uvicorn.Server):
         self._announce = announce
         self._seconds = 0
         self._certificate = certificate
+        self._handshake_timeout = settings.http.head_timeout if certificate else None
 
     async def run_until_stopped(self) -> None:
         with forwarded_log("uvicorn.error", _forward, private=self._private):
@@ -111,7 +117,19 @@ class WebServer(uvicorn.Server):
                     connection.transport.abort()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
+        # Uvicorn's own leaves the handshake to asyncio, whose limit is a minute; until its end a
+        # connection has no protocol that could be given a deadline.
+        config = self.config
+        make = partial(self._protocol, config, self.server_state, self.lifespan.state)
+        server = await asyncio.get_running_loop().create_server(
+            make,
+            sock=self._listener,
+            ssl=config.ssl,
+            ssl_handshake_timeout=self._handshake_timeout,
+            backlog=config.backlog,
+        )
+        self.servers = [server]
+        self.started = True
         self._announce()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
