@@ -15,7 +15,7 @@ from headwater.backends.sqlite import home as sqlite
     ("schema", "version", "of"),
     [
         (sqlite.SCHEMA, sqlite.SCHEMA_VERSION, (18, "4522480e2b53235c")),
-        (postgres.SCHEMA, postgres.VERSION, (11, "e2863205ed2f0abd")),
+        (postgres.SCHEMA, postgres.VERSION, (12, "e58ed39a01e5f12f")),
     ],
     ids=["sqlite", "postgres"],
 )
