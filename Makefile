@@ -128,8 +128,9 @@ soak: $(DEV_READY) ## Load a server at 70 % of its capacity and watch its memory
 ENGINES := .venv-engines
 ENGINES_READY := $(ENGINES)/.ready
 
+# The first run downloads hundreds of megabytes, in the time of the tests that need them.
 check-engines: $(ENGINES_READY) ## Run the tests on Ray, Spark, and real servers of Kafka, S3 and an Iceberg catalog
-	$(ENGINES)/bin/pytest engines $(ARGS)
+	$(ENGINES)/bin/pytest engines --timeout 1200 $(ARGS)
 
 proof: $(DEV_READY) ## Evaluate a world unchanged and with seeded edits, judged by living it again (CONTEXTS=20000 EDITS=100)
 	$(BIN)/python -m proof --contexts $(CONTEXTS) --edits $(EDITS) --seed $(SEED) $(ARGS)
