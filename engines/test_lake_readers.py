@@ -1,6 +1,7 @@
-"""Spark, with Iceberg's own jar, gives the rows of our own reader of a lake.
+"""Other engines give the rows of our own reader of a lake.
 
-The jar is for Spark 4.1, and does not load in the later one that runs our tasks.
+Each has an environment of its own: Iceberg's jar is for Spark 4.1, and does not load in the later
+one that runs our tasks; Daft needs an earlier pyiceberg.
 """
 
 from __future__ import annotations
@@ -8,10 +9,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from engines.downloads import environment, jars
+from engines.downloads import ROOT, environment, jars
 from headwater.ports import Point
 from tests.backends.duckdb.embedded import after, change, embedded
 from tests.backends.lake.lakes import SEGMENT_ROWS, lake_of
@@ -23,7 +26,7 @@ import json, sys
 from datetime import datetime, timezone
 from pyspark.sql import SparkSession
 
-metadata, snapshot, jar, query, spine = json.load(sys.stdin)
+query, jar, metadata, snapshot, spine = json.load(sys.stdin)
 spark = (
     SparkSession.builder.master("local[1]").config("spark.jars", jar)
     .config("spark.ui.enabled", "false").config("spark.sql.session.timeZone", "UTC")
@@ -39,14 +42,32 @@ values = [[row[0], row[1]] for row in history.select("entity_id", "value_int").c
 print(json.dumps({"answers": answers, "values": values, "earlier": earlier.count()}))
 """
 
+_DAFT = """
+import json, sys
+from datetime import datetime, timezone
+import daft
+from pyiceberg.table import StaticTable
 
-def spark(*given: Any) -> dict[str, Any]:
-    """Return what the program prints that reads a lake by Spark."""
-    python = str(environment("iceberg-spark"))
+query, metadata, snapshot, spine = json.load(sys.stdin)
+table = StaticTable.from_metadata(metadata)
+history = daft.read_iceberg(table)
+earlier = daft.read_iceberg(table, snapshot_id=snapshot)
+ids, moments = zip(*((id, datetime.fromtimestamp(at, timezone.utc)) for id, at in spine))
+rows = daft.from_pydict({"entity_id": list(ids), "moment": list(moments)})
+answered = daft.sql(query, history=history, spine=rows).to_pylist()
+answers = [[row["entity_id"], row["moment"].timestamp(), row["value_int"]] for row in answered]
+values = [[row["entity_id"], row["value_int"]] for row in history.to_pylist()]
+print(json.dumps({"answers": answers, "values": values, "earlier": earlier.count_rows()}))
+"""
+
+
+def answer_of(name: str, program: str, *given: Any) -> dict[str, Any]:
+    """Return what a program prints that reads a lake in an environment."""
+    python = str(environment(name))
     ran = subprocess.run(
-        [python, "-c", _SPARK],
+        [python, "-c", program],
         input=json.dumps(given),
-        env=os.environ | {"PYSPARK_PYTHON": python},
+        env=os.environ | {"PYSPARK_PYTHON": python, "DAFT_ANALYTICS_ENABLED": "0"},
         capture_output=True,
         text=True,
         check=False,
@@ -56,9 +77,10 @@ def spark(*given: Any) -> dict[str, Any]:
     return printed
 
 
-async def test_spark_gives_our_rows_and_runs_the_documented_query(tmp_path: Path) -> None:
-    with embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
-        store = lake_of(tmp_path, parts)
+async def compare(folder: Path, read: Callable[..., dict[str, Any]]) -> None:
+    """Compare what an engine reads from the metadata of a table with our own answers."""
+    with embedded(folder / "home", SEGMENT_ROWS) as parts:
+        store = lake_of(folder, parts)
         # Values of one moment, and a late one, which was written last and wins among its own.
         numbers = [*range(4 * SEGMENT_ROWS - 2), 5, 5]
         changes = [change(n, entity_id=f"u{n % 3}", as_of=after(n // 2)) for n in numbers]
@@ -71,12 +93,9 @@ async def test_spark_gives_our_rows_and_runs_the_documented_query(tmp_path: Path
         grid = await store.as_of(["clicks"], points)
         ours = [None if past is None else int(past.value) for (past,) in grid]
         all_values = await store.query("SELECT entity_id, value_int FROM feature_history", {})
-        [jar] = jars("iceberg-spark")
-        answered = spark(
+        answered = read(
             store.tables["history"].load().metadata_location,
             before.snapshot_id,
-            str(jar),
-            documented_query(),
             [(point.entity_id, point.at.timestamp()) for point in points],
         )
         expected = [
@@ -86,3 +105,16 @@ async def test_spark_gives_our_rows_and_runs_the_documented_query(tmp_path: Path
         assert sorted(answered["answers"], key=repr) == sorted(expected, key=repr)
         assert sorted(answered["values"]) == sorted(map(list, all_values.rows))
         assert answered["earlier"] == SEGMENT_ROWS
+
+
+async def test_spark_gives_our_rows_and_runs_the_documented_query(tmp_path: Path) -> None:
+    [jar] = jars("iceberg-spark")
+    await compare(
+        tmp_path, partial(answer_of, "iceberg-spark", _SPARK, documented_query(), str(jar))
+    )
+
+
+async def test_daft_gives_our_rows_and_runs_its_documented_query(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "lake.md").read_text()
+    query = page.partition("```sql\n")[2].partition("```")[0]
+    await compare(tmp_path, partial(answer_of, "daft", _DAFT, query))
