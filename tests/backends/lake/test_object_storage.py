@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyarrow import fs
 from headwater.backends.lake.store import LakeOfflineStore, catalog_in_home, open_catalog
 from headwater.backends.runners.inline import InlineRunner
 from headwater.core.clock import SystemClock
+from headwater.errors import BackendUnavailableError
 from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.backends.duckdb.embedded import Embedded, after, change, embedded
@@ -22,6 +24,13 @@ KEYS = {"access_key": "an-id", "secret_key": "a-secret-4711"}
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
+    with started() as (_, address):
+        yield address
+
+
+@contextmanager
+def started() -> Iterator[tuple[ThreadedMotoServer, str]]:
+    """Run a server with a bucket; it may be stopped within."""
     server = ThreadedMotoServer(port=0)
     server.start()
     host, port = server.get_host_and_port()
@@ -35,8 +44,9 @@ def endpoint() -> Iterator[str]:
         **KEYS,
     )
     bucket.create_dir("lake")
-    yield f"http://{address}"
-    server.stop()
+    yield server, f"http://{address}"
+    with suppress(RuntimeError):
+        server.stop()
 
 
 def lake_in(endpoint: str, parts: Embedded, prefix: str) -> LakeOfflineStore:
@@ -80,3 +90,17 @@ async def test_no_error_shows_the_keys(endpoint: str, tmp_path: Path) -> None:
         store = lake_in(endpoint, parts, "two")
         assert "4711" not in repr(store.tables)
         assert "4711" not in repr(lake_in(endpoint, parts, "two"))
+
+
+async def test_a_bucket_that_goes_away_is_named(tmp_path: Path) -> None:
+    with started() as (server, address), embedded(tmp_path / "home", SEGMENT_ROWS) as parts:
+        store = lake_in(address, parts, "away")
+        await parts.online.put([change(n, as_of=after(n)) for n in range(SEGMENT_ROWS)])
+        await store.maintain()
+        server.stop()
+        await parts.online.put(
+            [change(n, as_of=after(n)) for n in range(SEGMENT_ROWS, 2 * SEGMENT_ROWS)]
+        )
+        with pytest.raises(BackendUnavailableError, match="check lake") as raised:
+            await store.maintain()
+        assert KEYS["secret_key"] not in str(raised.value)

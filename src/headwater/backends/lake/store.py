@@ -101,6 +101,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
         self._settings = settings
         self._database = database
         self._snapshots = lake.snapshots
+        self._is_remote = lake.is_remote
         self._grace = settings.segment_grace
         self._segment_rows = settings.segment_rows
         self._expire_at = 0.0
@@ -208,8 +209,21 @@ class LakeOfflineStore(DuckdbOfflineStore):
     async def _translated(self) -> AsyncIterator[None]:
         # The errors of the catalog first: those of its requests are also OSErrors.
         async with super()._translated():
-            with catalog_errors():
+            with catalog_errors(), self._storage_errors():
                 yield
+
+    @contextmanager
+    def _storage_errors(self) -> Iterator[None]:
+        """Raise BackendUnavailableError for errors of the bucket, which have no number."""
+        try:
+            yield
+        except OSError as error:
+            if not self._is_remote or error.errno is not None:
+                raise
+            raise BackendUnavailableError(
+                f"the storage of the lake in {self._folder} does not do what it is asked: {error}; "
+                "check lake.endpoint, the keys and the rights on the bucket"
+            ) from error
 
     async def expire(self, before: datetime) -> int:
         return await self._run(self._expire, before, wait=True)
