@@ -255,7 +255,8 @@ async def test_old_months_are_dropped_without_a_write_for_each_of_their_rows(
         logged[count] = await database.fetchval(sql, start)
         assert await database.fetchval("SELECT to_regclass($1)", where) is None
         assert await database.fetchval("SELECT count(*) FROM _history") == 20
-    assert logged[40_000] < 1.5 * logged[1_000] < 1_000_000
+    # A write for each row would log at least 50 bytes; autovacuum may log some meanwhile.
+    assert logged[40_000] - logged[1_000] < 39_000 * 50 / 2
 
 
 FILL_EVENTS = """
