@@ -441,7 +441,13 @@ WITHOUT_DATA = (
     *("redis:idle", "redis:ticks", "redis:outbox", "redis:arrived", "redis:probe", "redis:group:*"),
     *("redis:lease:*", "redis:meta", "redis:catalog", "redis:workers:*", "redis:wake"),
     *("redis:commits", "redis:feed", "redis:fed"),
-    *("redis:cache-drops", "postgres:_meta", "postgres:_catalog", "postgres:_outbox"),
+    *(
+        "redis:cache-drops",
+        "postgres:_meta",
+        "postgres:_catalog",
+        "postgres:_outbox",
+        "postgres:_lake",
+    ),
     *("postgres:_indexes", "postgres:_generations"),
     *_cached("declared-queries", "last-hour:", "overview:"),
 )
