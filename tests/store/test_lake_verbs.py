@@ -108,5 +108,5 @@ async def test_a_training_set_of_a_snapshot_has_the_same_bytes_each_time(tmp_pat
 
 async def test_a_snapshot_needs_a_lake(tmp_path: Path) -> None:
     async with store_in(tmp_path) as store:
-        with pytest.raises(ConfigError, match=r"no snapshots; set lake\.url"):
+        with pytest.raises(InvalidInputError, match=r"no snapshots; set lake\.url"):
             await store.get_historical_features([], ["spent"], snapshot=1)

@@ -16,7 +16,7 @@ from headwater.core.interruptible import in_thread
 from headwater.declarations.feature_handles import FeatureRef, check_sequences, feature_name
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
-from headwater.errors import ConfigError, InvalidInputError
+from headwater.errors import InvalidInputError
 from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import limited_caller
 from headwater.history.frames.files import TableSize, table_size
@@ -175,7 +175,7 @@ async def _stored(
     history: FrameReader = engine.backends.offline
     if snapshot is not None:
         if engine.backends.lake is None:
-            raise ConfigError("this store has no lake, and so no snapshots; set lake.url")
+            raise InvalidInputError("this store has no lake, and so no snapshots; set lake.url")
         history = await (await engine.backends.lake()).at(snapshot)
 
     async def earliest() -> datetime | None:
