@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from engines.downloads import go_program, jars
+from engines.downloads import S3_SERVER, go_program, jars
 from headwater.settings.schema import Settings
 from tests.backends.lake.lakes import SEGMENT_ROWS
 from tests.servers import Machine, Server, machine_in_a_folder, quiet_port
@@ -20,7 +20,6 @@ from tests.servers import Machine, Server, machine_in_a_folder, quiet_port
 KEYS: Mapping[str, str] = {"access_key": "an-id", "secret_key": "a-secret-4711"}
 REGION = "eu-test-1"
 _BUCKET = "lake"
-_S3 = "github.com/versity/versitygw/cmd/versitygw@v1.8.0"
 _JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _CATALOG = "org.apache.iceberg.rest.RESTCatalogServer"
 
@@ -69,7 +68,7 @@ class Bucket:
 @contextmanager
 def s3_bucket() -> Iterator[Bucket]:
     """Yield a bucket of a server of S3 that keeps objects as files."""
-    program, port = go_program(_S3), quiet_port()
+    program, port = go_program(S3_SERVER), quiet_port()
     folders: list[Path] = []
 
     def server(folder: Path) -> Server:

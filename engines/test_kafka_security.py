@@ -104,12 +104,14 @@ async def create(broker: Broker, production: Settings) -> None:
     settings = broker.settings(production, _ADMIN, "PLAIN")
     await migrate(settings)
     address = parse_url(settings.bus.url, settings.bus)
-    names = {ResourceType.TOPIC: address.topic, ResourceType.GROUP: group_of(address)}
+    names = {
+        ResourceType.TOPIC: (address.topic, ResourcePatternType.LITERAL),
+        ResourceType.GROUP: (group_of(address), ResourcePatternType.PREFIXED),
+    }
     rights = [
         AclBinding(
             kind,
-            names[kind],
-            ResourcePatternType.LITERAL,
+            *names[kind],
             f"User:{_USER}",
             "*",
             each,
@@ -138,7 +140,7 @@ async def test_a_store_uses_a_topic_with_sasl_and_tls(
         assert [event.payload["number"] for event in events] == list(range(20))
         assert await store.bus.backlog() == 0
     address = parse_url(settings.bus.url, settings.bus)
-    consumer = TopicConsumer(address, group_of(address), 20)
+    consumer = TopicConsumer(address, group_of(address, "store"), 20)
     await consumer.commit({0: (5, "1-0")})
     assert await consumer.committed([0]) == {0: (5, "1-0")}
     await consumer.close()

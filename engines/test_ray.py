@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import ray
 
 from conformance.runners import RunnerSuite
 from engines.ray_cluster import RayAddresses, ray_cluster
+from headwater.ports import Runner
 
 _OWN_DRIVER = """
 import asyncio, sys
@@ -39,6 +41,26 @@ class TestRay(RunnerSuite):
     @pytest.fixture
     def chosen(self, cluster: RayAddresses) -> dict[str, Any]:
         return {"kind": "ray", "address": cluster.node}
+
+
+class TestRayClient(RunnerSuite):
+    """The client, which `runner.address` names and the runner connects, runs nothing itself."""
+
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def disconnected(cls, cluster: RayAddresses) -> Iterator[None]:
+        """Leave the cluster that other tests have joined, and this one at the end."""
+        ray.shutdown()
+        yield
+        ray.shutdown()
+
+    @pytest.fixture
+    def chosen(self, cluster: RayAddresses) -> dict[str, Any]:
+        return {"kind": "ray", "address": cluster.client}
+
+    async def test_the_runner_is_connected_by_the_client(self, runner: Runner) -> None:
+        assert await runner.slots() == 3
+        assert ray.util.client.ray.is_connected()
 
 
 def _driven(init: str, chosen: dict[str, Any]) -> str:

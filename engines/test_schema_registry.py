@@ -26,7 +26,7 @@ from google.protobuf import (  # type: ignore[import-untyped]
 )
 
 from conformance.suite import Opened
-from engines.downloads import ROOT, maven_archive
+from engines.downloads import ROOT, SCHEMA_REGISTRY, maven_archive
 from headwater.backends.kafka.records import load_decoder
 from headwater.model.values import MALFORMED
 from headwater.settings.schema import Settings
@@ -38,7 +38,6 @@ from tests.servers import POLL_SECONDS, Server, machine_in_a_folder, quiet_port
 # The clients of the page live as long as their process.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
-_APICURIO = "io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all"
 _JAVA = ("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar")
 _READY_WITHIN_SECONDS = 180.0
 _PAGE = ROOT / "docs" / "how-to" / "kafka.md"
@@ -51,7 +50,7 @@ _ORDER = """{"type": "record", "name": "Order", "fields": [
 @pytest.fixture(scope="module")
 def registry() -> Iterator[str]:
     """Yield the URL of a registry that speaks Confluent's protocol."""
-    archive = maven_archive(_APICURIO)
+    archive = maven_archive(SCHEMA_REGISTRY)
     port = quiet_port()
     url = f"http://127.0.0.1:{port}/apis/ccompat/v7"
 

@@ -21,17 +21,20 @@ from engines.spark import SPARK_OPTIONS, spark_context
 _SPARK_CLASS = Path(pyspark.__file__).with_name("bin") / "spark-class"
 _DEPLOY = "org.apache.spark.deploy"
 _OWN_DRIVER = """
-import asyncio
+import asyncio, sys
+from pathlib import Path
 from pyspark.sql import SparkSession
-from conformance.runner_tasks import Double
+from conformance.runner_tasks import DieUntil, Double
 from headwater.backends.runners.choice import runner_of
 from headwater.settings.schema import Settings
 
-session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+builder = SparkSession.builder.master("local[2,3]")
+session = builder.config("spark.ui.enabled", "false").getOrCreate()
 runner = runner_of(Settings().replace(runner={"kind": "spark"}).runner)
 
 async def run():
-    return sorted([number async for number, _ in runner.map(map(Double, range(5)))])
+    tasks = [*map(Double, range(5)), DieUntil(Path(sys.argv[1]), 2)]
+    return sorted([number async for number, _ in runner.map(tasks)])
 
 print(asyncio.run(run()), asyncio.run(runner.slots()), session.range(3).count())
 """
@@ -82,8 +85,10 @@ def _parent(process: int) -> int:
     return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
-def test_the_session_of_a_users_own_driver_is_used() -> None:
-    driver = subprocess.run(
-        [sys.executable, "-c", _OWN_DRIVER], check=True, stdout=subprocess.PIPE, text=True
-    )
-    assert driver.stdout.splitlines()[-1] == "[0, 2, 4, 6, 8] 2 3"
+def test_the_session_of_a_users_own_driver_is_used(tmp_path: Path) -> None:
+    """It repeats tasks as the session says."""
+    command = [sys.executable, "-c", _OWN_DRIVER, str(tmp_path)]
+    # Otherwise Spark's workers take the Python of the system.
+    python = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    driver = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=python)
+    assert driver.stdout.splitlines()[-1] == "[0, 2, 2, 4, 6, 8] 2 3"
