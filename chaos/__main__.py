@@ -26,7 +26,8 @@ def main() -> int:
         return backfill(given.seed, given.backfill)
     seconds = given.seconds or given.events / _EVENTS_PER_SECOND
     sizes = (given.seed, given.events, given.workers, seconds)
-    order = Order(*sizes, given.cluster, given.bus == "kafka", given.sentinel)
+    layout = (given.cluster, given.bus == "kafka", given.sentinel)
+    order = Order(*sizes, *layout, given.density, given.declared_keys)
     folder = Path(tempfile.mkdtemp(prefix="headwater-chaos-"))
     passed = False
     try:
@@ -63,6 +64,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=7, help="seed of the plan")
     parser.add_argument("--workers", type=int, default=3, help="number of worker processes")
     parser.add_argument("--seconds", type=float, help="duration of publishing")
+    parser.add_argument(
+        "--density", type=float, default=1.0, help="number of faults, as a multiple of the usual"
+    )
     layout = parser.add_mutually_exclusive_group()
     layout.add_argument(
         "--cluster", action="store_true", help="run on a Redis Cluster, with failovers"
@@ -70,6 +74,7 @@ def arguments() -> argparse.Namespace:
     layout.add_argument(
         "--sentinel", action="store_true", help="run behind three Sentinels, with failovers"
     )
+    parser.add_argument("--declared-keys", action="store_true", help="run with redis.declared_keys")
     parser.add_argument(
         "--bus",
         choices=["redis", "kafka"],

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from zlib import crc32
 
+from chaos.clock import clock_of_this_process
 from chaos.plan import CHAINED, SPAN
-from headwater import FeatureStore, Index, ServiceEvent, entity, feature
+from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature
 
 Chain = tuple[int, int, str]
 """Number of events of an account, number of the last one, and a hash over all of them."""
@@ -24,7 +25,7 @@ SLOW_SECONDS = 0.05
 _DIMENSIONS = 8
 _CHUNKS = 3
 
-store = FeatureStore()
+store = FeatureStore(clock=clock_of_this_process())
 
 
 def embed(texts: Sequence[str]) -> list[list[float]]:
@@ -150,8 +151,16 @@ async def filled(pot_id: str, event: ServiceEvent) -> int:
     return (await store.get_feature("filled", pot_id) or 0) + 1
 
 
-@feature(entity=Account, trigger="note", max_retries=5)
+# Documents are refused while Redis is an older copy, also in the partitions that are not.
+@feature(entity=Account, trigger="note", max_retries=8)
 async def noted(account_id: str, event: ServiceEvent) -> int:
     """Replace the document of an account with each event, and count the events."""
     await store.index("notes", account_id, note(event.event_id), {"event": event.event_id})
     return (await store.get_feature("noted", account_id) or 0) + 1
+
+
+@context(store)
+async def summary(account_id: str) -> str:
+    """Assemble what is known of an account."""
+    count, last, _ = await store.get_feature("chain", account_id) or EMPTY
+    return f"{count} events, the last one is {last}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from chaos import clock
 from chaos.waiting import until
 from headwater import FeatureStore
 from headwater.errors import BackendError
@@ -51,10 +52,11 @@ def environment(settings: Settings) -> dict[str, str]:
 class Place:
     """The place of one worker process, which is replaced when it exits."""
 
-    def __init__(self, number: int, features: Path, settings: Settings) -> None:
-        self.log = f"worker-{number}.log"
+    def __init__(self, number: int, features: Path, settings: Settings, folder: Path) -> None:
+        self.log = folder / f"worker-{number}.log"
+        self.clock = folder / f"clock-{number}"
         self.features = features
-        self.environment = environment(settings)
+        self.environment = environment(settings) | {clock.VARIABLE: str(self.clock)}
         self.process: asyncio.subprocess.Process | None = None
         self.is_retired = False
 
@@ -79,8 +81,8 @@ class Fleet:
         self._folder = folder
         other = settings.replace(worker={"consumer_group": SECOND_GROUP})
         self._places = [
-            *(Place(number, FEATURES, settings) for number in range(workers)),
-            *(Place(workers + number, SECOND_FEATURES, other) for number in range(second)),
+            *(Place(number, FEATURES, settings, folder) for number in range(workers)),
+            *(Place(workers + number, SECOND_FEATURES, other, folder) for number in range(second)),
         ]
         self._first_group = workers
         self._started = len(self._places)
@@ -116,6 +118,7 @@ class Fleet:
 
     async def _start(self, places: Sequence[Place]) -> None:
         for place in places:
+            clock.step(place.clock, 0)
             place.process = await self._spawn(place)
             self._keepers.append(asyncio.create_task(self._keep(place)))
 
@@ -152,7 +155,10 @@ class Fleet:
         the old ones are stopped one after the other.
         """
         old, others = self._places[: self._first_group], self._places[self._first_group :]
-        new = [Place(self._started + n, features, self._settings) for n in range(len(old))]
+        new = [
+            Place(self._started + n, features, self._settings, self._folder)
+            for n in range(len(old))
+        ]
         self._started += len(new)
         self._places = [*new, *others, *old]
         await self._start(new)
@@ -175,7 +181,7 @@ class Fleet:
             return await process.wait()
 
     async def _spawn(self, place: Place) -> asyncio.subprocess.Process:
-        with (self._folder / place.log).open("ab") as log:
+        with place.log.open("ab") as log:
             return await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "headwater", "worker", str(place.features), "--json"),
                 cwd=self._folder,
@@ -203,12 +209,17 @@ class Fleet:
 
     async def freeze(self, worker: int, seconds: float) -> None:
         """Stop a process (SIGSTOP) for a number of seconds."""
-        process = self._places[worker].process
-        assert process
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGSTOP)
-            await asyncio.sleep(seconds)
-            process.send_signal(signal.SIGCONT)
+        place = self._places[worker]
+        place.signal(signal.SIGSTOP)
+        await asyncio.sleep(seconds)
+        place.signal(signal.SIGCONT)
+
+    async def step_clock(self, worker: int, by: int, seconds: float) -> None:
+        """Set the clock of a worker forward or back, for a number of seconds."""
+        file = self._places[worker].clock
+        clock.step(file, by)
+        await asyncio.sleep(seconds)
+        clock.step(file, 0)
 
     @property
     def pids(self) -> list[int]:

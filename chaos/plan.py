@@ -25,11 +25,8 @@ _RARE_PER_100_000 = {
     "gift": 1_000,
     "note": 2_000,
     "coin": 500,
-    "stick": 20,
-    "block": 2,
-    "exit": 5,
-    "kill": 5,
 }
+_ENDING_PER_100_000 = {"stick": 20, "block": 2, "exit": 5, "kill": 5}
 # An event that ends its worker does so several times, each of which takes seconds.
 _ALL_TYPES_FROM = 4_000
 
@@ -53,6 +50,17 @@ Fault = Literal[
     "Redis master and replica exchanged",
     "connections cut",
     "Postgres stopped",
+    "Postgres primary killed, replica promoted",
+    "network slow",
+    "network silent",
+    "answers cut in half",
+    "answers lost",
+    "Redis out of disk, appendfsync always",
+    "Redis out of disk, appendfsync everysec",
+    "Redis out of memory",
+    "Redis restored from an older snapshot",
+    "clock of a worker an hour ahead",
+    "clock of a worker an hour behind",
     "Kafka broker killed",
     "Kafka broker stopped for a moment",
 ]
@@ -63,6 +71,17 @@ _ON_BOTH: Mapping[Fault, int] = {
     "workers restarted one by one": 1,
     "connections cut": 3,
     "Postgres stopped": 2,
+    "Postgres primary killed, replica promoted": 1,
+    "network slow": 1,
+    "network silent": 1,
+    "answers cut in half": 1,
+    "answers lost": 1,
+    "Redis out of disk, appendfsync always": 1,
+    "Redis out of disk, appendfsync everysec": 1,
+    "Redis out of memory": 1,
+    "Redis restored from an older snapshot": 1,
+    "clock of a worker an hour ahead": 1,
+    "clock of a worker an hour behind": 1,
 }
 _DEPLOY: Fault = "new feature deployed"
 
@@ -102,10 +121,12 @@ class Planned(NamedTuple):
     all_at_work: bool
 
 
-def batches(seed: int, events: int, lane: int, folder: Path) -> Iterator[list[Step]]:
+def batches(
+    seed: int, events: int, lane: int, folder: Path, density: float = 1.0
+) -> Iterator[list[Step]]:
     """Yield the events of one publisher in the batches that it publishes."""
     random = Random(f"{seed}/{lane}")
-    types = _types(Random(f"{seed}/types"), events)[lane::LANES]
+    types = _types(Random(f"{seed}/types"), events, density)[lane::LANES]
     steps = _steps(random, types, lane, folder)
     while batch := list(islice(steps, random.randint(1, _LARGEST_BATCH))):
         yield batch
@@ -127,7 +148,7 @@ def _steps(random: Random, types: Sequence[str], lane: int, folder: Path) -> Ite
         yield Step(event_id, event_type, entity_id, payload)
 
 
-def _types(random: Random, events: int) -> list[str]:
+def _types(random: Random, events: int, density: float) -> list[str]:
     """Return the types of all events: mostly steps, with spans and rare types at random places."""
     types = ["step"] * events
     spans = max(2, events // _EVENTS_PER_SPAN)
@@ -139,8 +160,9 @@ def _types(random: Random, events: int) -> list[str]:
     free = [place for place, event_type in enumerate(types) if event_type == "step"]
     at_least = int(events >= _ALL_TYPES_FROM)
     counts = {
-        event_type: max(at_least, round(events * per_100_000 / 100_000))
-        for event_type, per_100_000 in _RARE_PER_100_000.items()
+        event_type: max(at_least, round(events * per_100_000 * share / 100_000))
+        for kinds, share in ((_RARE_PER_100_000, 1.0), (_ENDING_PER_100_000, density))
+        for event_type, per_100_000 in kinds.items()
     }
     places = iter(random.sample(free, sum(counts.values())))
     for event_type, count in counts.items():
@@ -167,7 +189,11 @@ def _account(random: Random, lane: int) -> str:
 
 
 def faults(
-    seed: int, events: int, workers: int, kinds: Mapping[Fault, int] = ON_SERVER
+    seed: int,
+    events: int,
+    workers: int,
+    kinds: Mapping[Fault, int] = ON_SERVER,
+    density: float = 1.0,
 ) -> list[Planned]:
     """Return the faults of a run in order: each kind at least once, none at the very end.
 
@@ -175,7 +201,9 @@ def faults(
     """
     random = Random(f"{seed}/faults")
     drawn: list[Fault] = [
-        fault for fault, each in kinds.items() for _ in range(max(1, round(each * events / 20_000)))
+        fault
+        for fault, each in kinds.items()
+        for _ in range(max(1, round(each * density * events / 20_000)))
     ]
     random.shuffle(drawn)
     drawn.insert(random.randint(len(drawn) // 3, len(drawn) * 2 // 3), _DEPLOY)

@@ -12,6 +12,7 @@ from typing import Self
 
 import msgspec
 
+from chaos.calls import Calls
 from chaos.deployment import Deployment
 from chaos.plan import LANES, Step
 from chaos.waiting import until
@@ -121,12 +122,16 @@ class Producer:
         brake: Brake,
         deployment: Deployment,
         random: Random,
+        calls: Calls,
     ) -> None:
         self._store = store
         self._ledger = ledger
         self._brake = brake
         self._deployment = deployment
         self._random = random
+        self._calls = calls
+        self.publishing = asyncio.Lock()
+        """Held while a batch is published."""
         self.duplicates = 0
         self.taken_twice = 0
 
@@ -136,19 +141,20 @@ class Producer:
         for batch in batches:
             await asyncio.sleep(began + published / rate - time.monotonic())
             await self._brake.released()
-            self._deployment.sending(batch)
-            await self._publish(batch)
-            await self._ledger.add(batch)
+            async with self.publishing:
+                self._deployment.sending(batch)
+                await self.publish(batch)
+                await self._ledger.add(batch)
+                if self._random.random() < _DUPLICATED_SHARE:
+                    await self._publish_again(batch[-_MOST_DUPLICATES:])
             published += len(batch)
-            if self._random.random() < _DUPLICATED_SHARE:
-                await self._publish_again(batch[-_MOST_DUPLICATES:])
 
     async def _publish_again(self, steps: Sequence[Step]) -> None:
-        known = await self._publish(steps)
+        known = await self.publish(steps)
         self.duplicates += len(known)
         self.taken_twice += known.count(False)
 
-    async def _publish(self, steps: Sequence[Step]) -> list[bool]:
+    async def publish(self, steps: Sequence[Step]) -> list[bool]:
         """Publish until acknowledged; return for each event whether it was a duplicate."""
         events = [
             ServiceEvent(step.event_type, step.entity_id, step.payload, event_id=step.event_id)
@@ -157,7 +163,8 @@ class Producer:
         async with asyncio.timeout(_GIVE_UP_SECONDS):
             while True:
                 try:
-                    answers = await self._store.bus.publish_many(events)
+                    with self._calls.timed("publish", self._store.settings.redis.timeout):
+                        answers = await self._store.bus.publish_many(events)
                 except BackendError:
                     await asyncio.sleep(_PAUSE_SECONDS)
                 else:

@@ -52,6 +52,8 @@ def _rows(report: ChaosReport) -> Iterator[tuple[str, str]]:
         "deploys in which old workers resumed": report.fallbacks,
         "events with one attempt, circuit breaker open": verdict.breaker.opened,
         "events retried again, circuit breaker closed": verdict.breaker.closed,
+        "events published again after a restore": report.published_again,
+        "lost records of contexts": report.lost_records,
         "dead letters expected": verdict.letters_expected,
         "dead letters found": verdict.letters_found,
         "pending": report.pending,
@@ -60,5 +62,10 @@ def _rows(report: ChaosReport) -> Iterator[tuple[str, str]]:
     }
     for what, number in numbers.items():
         yield what, f"{number:,}"
+    for kind, share in report.calls.longest.items():
+        yield (
+            f"{kind}: refused, longest call / timeout",
+            f"{report.calls.refused[kind]:,}, {share:.2f}",
+        )
     yield "seconds", f"{report.seconds:.1f}"
     yield "events per second", f"{order.events / report.seconds:,.0f}"

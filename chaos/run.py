@@ -15,12 +15,14 @@ from typing import NamedTuple
 import msgspec
 
 from chaos import features, plan, second_group
+from chaos.calls import Calls
 from chaos.deployment import Deployment
 from chaos.faults import Faults
 from chaos.fleet import SECOND_GROUP, Fleet
 from chaos.oracle import Oracle, Verdict, expect
 from chaos.producer import Brake, Intruder, Ledger, Producer, rate_of
-from chaos.reader import IndexReader
+from chaos.reader import Reader
+from chaos.restore import Restore
 from chaos.servers import Servers, servers
 from chaos.waiting import until
 from headwater import FeatureStore
@@ -56,6 +58,9 @@ class Order(NamedTuple):
     cluster: bool = False
     kafka: bool = False
     sentinel: bool = False
+    density: float = 1.0
+    """The number of faults as a multiple of the usual one."""
+    declared_keys: bool = False
 
 
 class ChaosReport(msgspec.Struct, frozen=True):
@@ -70,6 +75,9 @@ class ChaosReport(msgspec.Struct, frozen=True):
     deployed: int
     fallbacks: int
     pending: int
+    calls: Calls
+    published_again: int
+    lost_records: int
     verdict: Verdict
     violations: list[str]
     seconds: float
@@ -78,13 +86,13 @@ class ChaosReport(msgspec.Struct, frozen=True):
 async def run(order: Order, folder: Path) -> ChaosReport:
     """Run the whole plan; write the logs to the folder."""
     kinds = {"cluster": order.cluster, "kafka": order.kafka, "sentinel": order.sentinel}
-    async with servers(WORKER, **kinds) as started:
+    async with servers(WORKER, **kinds, declared_keys=order.declared_keys) as started:
         try:
             return await _run(order, started, folder)
         finally:
             for number, machine in enumerate(started.redis):
                 shutil.copy(machine.log, folder / f"redis-{number}.log")
-            shutil.copy(started.postgres.log, folder / "postgres.log")
+            shutil.copy(started.postgres.primary.log, folder / "postgres.log")
             for number, machine in enumerate(started.sentinels):
                 shutil.copy(machine.log, folder / f"sentinel-{number}.log")
             for number, machine in enumerate(started.brokers):
@@ -105,39 +113,49 @@ class Attack:
     """The publishers, the malformed entries and the faults of a run."""
 
     def __init__(
-        self, order: Order, servers: Servers, store: FeatureStore, fleet: Fleet, ledger: Ledger
+        self,
+        order: Order,
+        servers: Servers,
+        store: FeatureStore,
+        fleet: Fleet,
+        ledger: Ledger,
+        calls: Calls,
+        folder: Path,
     ) -> None:
         self._order = order
         self._ledger = ledger
         self._targets = len(fleet)
         self.deployment = Deployment(store, fleet)
-        self.faults = Faults(servers, store, fleet, self.deployment)
+        self._folder = folder
         self._brake = Brake(store, self._is_fault_overdue)
         randoms = [Random(f"{order.seed}/{lane}/duplicates") for lane in range(plan.LANES)]
         self.producers = [
-            Producer(store, ledger, self._brake, self.deployment, random) for random in randoms
+            Producer(store, ledger, self._brake, self.deployment, random, calls)
+            for random in randoms
         ]
         self.intruder = Intruder(store, ledger, order.seed)
+        self.restore = Restore(store, ledger, self.producers, self.intruder, folder)
+        self.faults = Faults(servers, store, fleet, ledger, self.deployment, self.restore)
 
     def _is_fault_overdue(self) -> bool:
         leeway = min(_MOST_AHEAD, self._order.events // 10)
         return self._ledger.count > self.faults.next_after + leeway
 
-    async def run(self, folder: Path) -> None:
+    async def run(self) -> None:
         """Publish all events and inject the faults between them."""
-        seed, events, _, seconds, cluster, kafka, sentinel = self._order
+        seed, events, _, seconds, cluster, kafka, sentinel, density, _ = self._order
         rate = rate_of(events, seconds)
         kinds = {
             **(plan.ON_CLUSTER if cluster or sentinel else plan.ON_SERVER),
             **(plan.ON_BROKERS if kafka else {}),
         }
-        faults = plan.faults(seed, events, self._targets, kinds)
+        faults = plan.faults(seed, events, self._targets, kinds, density)
         async with self._brake, asyncio.TaskGroup() as group:
             for lane, producer in enumerate(self.producers):
-                batches = plan.batches(seed, events, lane, folder)
+                batches = plan.batches(seed, events, lane, self._folder, density)
                 group.create_task(producer.run(batches, rate))
             group.create_task(self.intruder.run(events))
-            group.create_task(self.faults.run(faults, self._ledger))
+            group.create_task(self.faults.run(faults))
 
 
 async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
@@ -150,16 +168,25 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
             Fleet(servers.settings, folder, order.workers, second=1) as fleet,
         ):
             await fleet.at_work(store, _AT_WORK_WITHIN_SECONDS)
-            attack = Attack(order, servers, store, fleet, ledger)
-            async with IndexReader(store, order.seed) as reader:
-                await attack.run(folder)
+            calls = Calls()
+            attack = Attack(order, servers, store, fleet, ledger, calls, folder)
+            async with Reader(store, order.seed, calls) as reader:
+                await attack.run()
                 pending = await _settle(store)
             await _recover(store, fleet)
             codes = await fleet.stop()
             required = attack.deployment.required
             expected = expect(ledger.steps())
-            oracle = Oracle(store, second, expected, required, is_cluster=order.cluster)
+            oracle = Oracle(
+                store,
+                second,
+                expected,
+                required,
+                is_cluster=order.cluster,
+                uncertain=attack.restore.uncertain,
+            )
             verdict = await oracle.judge(attack.intruder)
+            lost_records = await reader.count_lost_records()
         return ChaosReport(
             order,
             ledger.count,
@@ -170,8 +197,17 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
             len(required),
             attack.deployment.fallbacks,
             pending,
+            calls,
+            attack.restore.published_again,
+            lost_records,
             verdict,
-            [*_violations(order, attack, fleet, codes, pending), *reader.violations],
+            [
+                *_violations(order, attack, fleet, codes, pending),
+                *reader.violations,
+                *calls.violations,
+                *attack.restore.violations,
+                *([f"{lost_records} records of contexts are lost"] if lost_records else []),
+            ],
             time.monotonic() - began,
         )
 

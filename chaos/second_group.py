@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from chaos.clock import clock_of_this_process
 from chaos.features import EMPTY, Chain, extended
 from chaos.plan import CHAINED
 from headwater import FeatureStore, ServiceEvent, entity, feature
 
-store = FeatureStore()
+store = FeatureStore(clock=clock_of_this_process())
 
 
-@entity(store)
-class Watched:
-    watched_id: str
+def declare(store: FeatureStore) -> None:
+    """Declare the features of the second group."""
+
+    @entity(store)
+    class Watched:
+        watched_id: str
+
+    @feature(entity=Watched, trigger=CHAINED)
+    async def seen(watched_id: str, event: ServiceEvent) -> Chain:
+        before = await store.get_feature("seen", watched_id) or EMPTY
+        return extended(before, event.payload["number"], event.event_id)
 
 
-@feature(entity=Watched, trigger=CHAINED)
-async def seen(watched_id: str, event: ServiceEvent) -> Chain:
-    before = await store.get_feature("seen", watched_id) or EMPTY
-    return extended(before, event.payload["number"], event.event_id)
+declare(store)

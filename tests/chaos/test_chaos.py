@@ -26,11 +26,15 @@ async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_c
 
 @pytest.mark.chaos
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("layout", ["cluster", "sentinel"])
+@pytest.mark.parametrize(
+    "options",
+    [{"cluster": True}, {"cluster": True, "declared_keys": True}, {"sentinel": True}],
+    ids=["cluster", "declared keys", "sentinel"],
+)
 async def test_every_acknowledged_event_takes_effect_once_and_in_order_despite_failovers(
-    tmp_path: Path, layout: str
+    tmp_path: Path, options: dict[str, bool]
 ) -> None:
-    order = Order(seed=7, events=2_000, workers=2, seconds=5)._replace(**{layout: True})
+    order = Order(seed=7, events=2_000, workers=2, seconds=5)._replace(**options)
     report = await run(order, tmp_path)
     assert violations(report) == []
     assert report.acknowledged == 2_000

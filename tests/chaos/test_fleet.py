@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from chaos.fleet import Fleet
+from headwater.settings.schema import Settings
 from tests.engine.support import until
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +51,13 @@ async def test_a_killed_driver_leaves_no_worker(tmp_path: Path) -> None:
         return not any([await is_alive(pid) for pid in pids])
 
     await until(all_gone)
+
+
+@pytest.mark.chaos
+async def test_a_worker_that_is_just_being_started_can_be_frozen(tmp_path: Path) -> None:
+    fleet = Fleet(Settings(), tmp_path, 1)
+    await fleet.freeze(0, 0.0)
+    assert fleet.pids == [0]
 
 
 async def is_alive(pid: str) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from chaos import second_group
 from chaos.fleet import SECOND_GROUP
-from chaos.oracle import Oracle, Tally, Verdict, expect
+from chaos.oracle import FIRST_GROUP, Oracle, Tally, Verdict, expect
 from chaos.plan import Step
 from chaos.producer import Intruder, Ledger
 from chaos.run import opened
@@ -82,6 +82,20 @@ async def test_an_event_that_only_the_new_feature_missed_is_found_if_it_was_requ
     await stores[0].set_feature("deployed", "a", (4, 5))
     assert lines(await judged(stores, home, STEPS, required=4))["deployed"] == Tally()
     assert lines(await judged(stores, home, STEPS, required=3))["deployed"] == Tally(lost=1)
+
+
+async def test_a_dead_letter_may_be_missing_only_if_a_restore_has_lost_it(
+    stores: Stores, home: Path
+) -> None:
+    steps = [*STEPS, Step("bad", "raise", "a", {"number": 6})]
+    await handle(stores, STEPS)
+    letter = (FIRST_GROUP, "bad", "raises")
+    missing = "no dead letter of bad for raises in headwater_workers"
+    for uncertain, is_missing in (((), True), ({letter}, False)):
+        with Ledger(home / "acknowledged.jsonl") as ledger:
+            oracle = Oracle(*stores, expect(steps), {}, is_cluster=False, uncertain=uncertain)
+            verdict = await oracle.judge(Intruder(stores[0], ledger, seed=1))
+        assert (missing in verdict.violations) == is_missing
 
 
 async def test_reordered_events_are_found(stores: Stores, home: Path) -> None:
