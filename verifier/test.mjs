@@ -2,7 +2,7 @@
 
 import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { test } from "node:test";
 
 import { canonical, DocumentError, parse, verdict, verify } from "./verify.mjs";
@@ -37,6 +37,17 @@ for (const { file, what, keys, expect, signed, expected } of await vectors("reco
       named(each, expected.outcomes[at]);
     }
   });
+}
+
+for (const version of await readdir(new URL("released/", import.meta.url))) {
+  for (const { what, document, keys, expect, signed, expected } of JSON.parse(await read(`../released/${version}`))) {
+    test(`released ${version}: ${what}`, async () => {
+      const report = await verify(JSON.stringify(document), { keys, expect, signed });
+      assert.equal(report.ok, true);
+      // Later versions may check more.
+      assert.deepEqual({ ...results(report), ...expected.checks }, results(report));
+    });
+  }
 }
 
 const { accepted, refused } = await vectors("canonical");

@@ -3,6 +3,8 @@
 It contains the verifier of records and the shop of the demo too.
 """
 
+import json
+import re
 import subprocess
 import sys
 import tarfile
@@ -14,7 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from dev.ui_build import BUILT, ROOT
+from dev.ui_build import BUILT, ROOT, UI
 from tests.records.node import VERIFIER
 from tests.ui.site import SECONDS, Site
 
@@ -56,6 +58,15 @@ def test_the_sdist_contains_the_built_ui_and_the_wheel_made_from_it_too(
         names = {name for name in package.namelist() if name.startswith("headwater/ui/")}
     assert {name.removeprefix("headwater/ui/") for name in names} == _built_files()
     assert not any(name.endswith(".map") for name in names)
+
+
+def test_the_wheel_lists_the_licence_of_every_package_of_the_ui(wheel: Path) -> None:
+    needed = json.loads((UI / "package.json").read_text(encoding="utf-8"))["dependencies"]
+    with zipfile.ZipFile(wheel) as package:
+        listed = package.read("headwater/ui/licenses.md").decode()
+    licences = dict(re.findall(r"^## (\S+) - \S+ \((.+)\)$", listed, flags=re.M))
+    assert needed.keys() <= licences.keys()
+    assert {*licences.values()} <= {"0BSD", "BSD-3-Clause", "ISC", "MIT", "OFL-1.1", "Unlicense"}
 
 
 def test_the_wheel_contains_the_verifier(wheel: Path) -> None:

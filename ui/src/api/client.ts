@@ -2,7 +2,7 @@ import createClient, { type Middleware } from "openapi-fetch";
 
 import { SERVER } from "./address";
 import { problemOf, UnreachableError } from "./problems";
-import type { components, paths } from "./schema";
+import type { components, paths } from "@client/schema";
 import { currentKey } from "./session";
 
 /** A type of the API's document, by name: `Schema<"ContextTrace">`. */

@@ -1,6 +1,6 @@
 import { useQuery } from "@tanstack/react-query";
 
-import type { paths } from "./schema";
+import type { paths } from "@client/schema";
 import { me } from "./queries";
 
 type Method = "GET" | "POST" | "PUT" | "DELETE";

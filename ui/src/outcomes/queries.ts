@@ -1,7 +1,7 @@
 import { queryOptions, useQueryClient } from "@tanstack/react-query";
 import { useState } from "react";
 
-import { api, body, type Schema } from "~/api/client";
+import { api, body } from "~/api/client";
 
 import type { NewOutcome, Outcome } from "./model";
 
@@ -40,7 +40,7 @@ export function useSending(contextId: string): Sending {
     try {
       await api.POST("/v1/context/{id}/outcomes", {
         params: { path: { id: contextId } },
-        body: given as Schema<"AddOutcomeBody">,
+        body: given,
       });
       // The document of the record has its outcomes too.
       void client.invalidateQueries({ queryKey: ["record", contextId] });

@@ -210,7 +210,7 @@ export function judgedValues(trace: Trace): PlacedValue[] {
 
 /** The entity that a context is about: the id among its arguments that it read a feature of. */
 export function subjectOf(trace: Trace): string | null {
-  const given = new Set(Object.values(trace.inputs as Record<string, unknown>).map(String));
+  const given = new Set(Object.values(trace.inputs).map(String));
   const read = trace.features.find(({ entity_id: id }) => id !== null && given.has(id));
   return read?.entity_id ?? null;
 }

@@ -1,5 +1,5 @@
 import type { Call } from "~/design";
-import type { paths } from "~/api/schema";
+import type { paths } from "@client/schema";
 
 /** The filters of lists of contexts. They live in the query string under the names of the API. */
 

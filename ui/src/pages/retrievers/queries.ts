@@ -27,7 +27,7 @@ export function retrieved(name: string, params: Readonly<Record<string, unknown>
 }
 
 /** A search of an index; what it leaves out has the server's default. */
-export type Search = Pick<Schema<"SearchIndexBody">, "query" | "mode"> & {
+export type Search = Required<Pick<Schema<"SearchIndexBody">, "query" | "mode">> & {
   filters?: Readonly<Record<string, unknown>>;
 };
 

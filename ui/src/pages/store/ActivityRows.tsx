@@ -48,7 +48,7 @@ function LastRun({ at }: { at: string | null }) {
   return at === null ? <Dim>not yet</Dim> : <Time at={at} />;
 }
 
-function Due({ schedule, of }: { schedule: Schema<"Schedule">; of: CardData["activity"] }) {
+function Due({ schedule, of }: { schedule: Schema<"CardSchedule">; of: CardData["activity"] }) {
   return (
     <>
       was due <Time at={schedule.last_due} />, next <Time at={schedule.next_due} />

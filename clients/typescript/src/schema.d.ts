@@ -1224,6 +1224,28 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/indexes/{index}/list": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Return the documents of an index, by id, without their texts.
+         * @description ``cursor`` is the ``next_cursor`` of the previous page. With filters, a page may have fewer
+         *     documents than ``limit``, or none, although there is a ``next_cursor``: one call looks at
+         *     ten thousand documents at most.
+         */
+        post: operations["list_documents"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/indexes/{index}/reindex": {
         parameters: {
             query?: never;
@@ -1949,7 +1971,7 @@ export interface components {
             /** @default null */
             refresh_failure: components["schemas"]["RefreshFailure"] | null;
             /** @default null */
-            schedule: components["schemas"]["Schedule"] | null;
+            schedule: components["schemas"]["CardSchedule"] | null;
             /** @default null */
             values: components["schemas"]["ValueSample"] | null;
         };
@@ -1958,48 +1980,28 @@ export interface components {
          * @description Store what became of a context: an answer, a score, a correction or an error.
          */
         AddOutcomeBody: {
-            /** @default null */
-            actor: string | null;
-            /** @default null */
-            answer: (string | components["schemas"]["Message"][] | components["schemas"]["Response"]) | null;
-            /** @default null */
-            as_sent: boolean | null;
-            /** @default null */
-            at: string | null;
-            /** @default null */
-            correction: (string | components["schemas"]["Message"][] | components["schemas"]["Response"]) | null;
-            /** @default null */
-            error: (string | components["schemas"]["Response"]) | null;
-            /** @default null */
-            explanation: string | null;
-            /** @default null */
-            flag: boolean | null;
-            /** @default null */
-            identifier: string | null;
-            /** @default null */
-            judge: ("code" | "human" | "model") | null;
-            /** @default null */
-            label: string | null;
-            /** @default null */
-            links: {
+            actor?: string | null;
+            answer?: (string | components["schemas"]["MessageGiven"][] | components["schemas"]["ResponseGiven"]) | null;
+            as_sent?: boolean | null;
+            at?: string | null;
+            correction?: (string | components["schemas"]["MessageGiven"][] | components["schemas"]["ResponseGiven"]) | null;
+            error?: (string | components["schemas"]["ResponseGiven"]) | null;
+            explanation?: string | null;
+            flag?: boolean | null;
+            identifier?: string | null;
+            judge?: ("code" | "human" | "model") | null;
+            label?: string | null;
+            links?: {
                 [key: string]: string;
             } | null;
-            /** @default null */
-            model: string | null;
-            /** @default null */
-            outcome_id: string | null;
-            /** @default null */
-            score: (string | components["schemas"]["Score"]) | null;
-            /** @default null */
-            source: string | null;
-            /** @default null */
-            source_id: string | null;
-            /** @default null */
-            text: string | null;
-            /** @default null */
-            usage: (components["schemas"]["Usage"] | null) | null;
-            /** @default null */
-            value: number | null;
+            model?: string | null;
+            outcome_id?: string | null;
+            score?: (string | components["schemas"]["ScoreGiven"]) | null;
+            source?: string | null;
+            source_id?: string | null;
+            text?: string | null;
+            usage?: (components["schemas"]["UsageGiven"] | null) | null;
+            value?: number | null;
         };
         /**
          * Alive
@@ -2040,13 +2042,10 @@ export interface components {
          */
         AssembleBody: {
             freshness_sla?: string | null;
-            interaction_ref?: Record<string, never> | null;
+            interaction_ref?: Record<string, unknown> | null;
             max_tokens?: number | null;
-            /**
-             * @description The arguments of the context's function, by name.
-             * @default {}
-             */
-            params: Record<string, never>;
+            /** @description The arguments of the context's function, by name. */
+            params?: Record<string, unknown>;
         };
         /**
          * Assembled
@@ -2063,11 +2062,11 @@ export interface components {
             /** @enum {unknown} */
             freshness_status: "degraded" | "guaranteed" | "refused";
             freshness_violations: components["schemas"]["FreshnessViolation"][];
-            interaction_ref: Record<string, never> | null;
+            interaction_ref: Record<string, unknown> | null;
             lineage: components["schemas"]["ContextLineage"];
             /** @default null */
             max_output: number | null;
-            meta: Record<string, never>;
+            meta: Record<string, unknown>;
             /** @default null */
             model: string | null;
             name: string;
@@ -2084,29 +2083,20 @@ export interface components {
             /** @description The name of a declared context. */
             context: string;
             freshness_sla?: string | null;
-            interaction_ref?: Record<string, never> | null;
+            interaction_ref?: Record<string, unknown> | null;
             max_tokens?: number | null;
-            /**
-             * @description The arguments of the context's function, by name.
-             * @default {}
-             */
-            params: Record<string, never>;
+            /** @description The arguments of the context's function, by name. */
+            params?: Record<string, unknown>;
         };
         /**
          * AuditBody
          * @description Compare online values with history; return at most ``limit`` differences.
          */
         AuditBody: {
-            /**
-             * @description How many at most.
-             * @default 100
-             */
-            limit: number;
-            /**
-             * @description How many contexts to compare.
-             * @default 100
-             */
-            records: number;
+            /** @description How many at most. */
+            limit?: number;
+            /** @description How many contexts to compare. */
+            records?: number;
         };
         /**
          * AuditEntry
@@ -2127,7 +2117,7 @@ export interface components {
              */
             outcome: "cancelled" | "done" | "failed" | "started";
             /** @default {} */
-            parameters: Record<string, never>;
+            parameters: Record<string, unknown>;
             /** @default  */
             target: string;
         };
@@ -2248,24 +2238,18 @@ export interface components {
              * @description The entity's id: printable text, also if the entity's class annotates int.
              */
             entity_id: string;
-            /** @default null */
-            event_id: string | null;
+            event_id?: string | null;
             /**
              * Format: printable
              * @description The type of the event, which triggers features; 'headwater.' is reserved.
              */
             event_type: string;
-            /**
-             * @description Data for the handlers.
-             * @default {}
-             */
-            payload: {
+            /** @description Data for the handlers. */
+            payload?: {
                 [key: string]: components["schemas"]["PayloadValue"];
             };
-            /** @default null */
-            timestamp: string | null;
-            /** @default null */
-            traceparent: string | null;
+            timestamp?: string | null;
+            traceparent?: string | null;
         };
         /**
          * Blob
@@ -2281,6 +2265,19 @@ export interface components {
              * @enum {unknown}
              */
             modality: "image";
+            /** @enum {unknown} */
+            type: "blob";
+        };
+        /**
+         * Blob
+         * @description An image as bytes, which are base64 in JSON.
+         */
+        BlobGiven: {
+            cache?: boolean;
+            content: string;
+            mime_type: string;
+            /** @enum {unknown} */
+            modality?: "image";
             /** @enum {unknown} */
             type: "blob";
         };
@@ -2323,6 +2320,14 @@ export interface components {
         CancelledBackfill: {
             feature: string;
             version: number;
+        };
+        /**
+         * CardSchedule
+         * @description When a scheduled feature was last due, and when it is due again.
+         */
+        CardSchedule: {
+            last_due: string;
+            next_due: string;
         };
         /**
          * CatalogEntry
@@ -2461,11 +2466,8 @@ export interface components {
          * @description Compare the version that is served with the one that a backfill has made.
          */
         CompareVersionsBody: {
-            /**
-             * @description How many examples at most.
-             * @default 10
-             */
-            limit: number;
+            /** @description How many examples at most. */
+            limit?: number;
         };
         /**
          * Comparison
@@ -2546,11 +2548,11 @@ export interface components {
             /** @enum {unknown} */
             freshness_status: "degraded" | "guaranteed" | "refused";
             freshness_violations: components["schemas"]["FreshnessViolation"][];
-            interaction_ref: Record<string, never> | null;
+            interaction_ref: Record<string, unknown> | null;
             lineage: components["schemas"]["ContextLineage"];
             /** @default null */
             max_output: number | null;
-            meta: Record<string, never>;
+            meta: Record<string, unknown>;
             /** @default null */
             model: string | null;
             name: string;
@@ -2702,8 +2704,8 @@ export interface components {
             freshness_status: "degraded" | "guaranteed" | "refused";
             freshness_strict: boolean;
             freshness_violations: components["schemas"]["FreshnessViolation"][];
-            inputs: Record<string, never>;
-            interaction_ref: Record<string, never> | null;
+            inputs: Record<string, unknown>;
+            interaction_ref: Record<string, unknown> | null;
             items: components["schemas"]["ItemTrace"][];
             losses: components["schemas"]["LossTrace"][];
             margin_percent: number;
@@ -2893,30 +2895,17 @@ export interface components {
          * @description Delete dead letters permanently, but not their events; the selection is that of redrive.
          */
         DiscardDeadLettersBody: {
-            /** @default null */
-            before: string | null;
-            /** @default null */
-            entity_id: string | null;
-            /** @default null */
-            error: string | null;
-            /** @default null */
-            event_type: string | null;
-            /** @default null */
-            feature: string | null;
-            /** @default [] */
-            ids: string[];
-            /**
-             * @description How many at most.
-             * @default 10000
-             */
-            limit: number;
-            /**
-             * @description Settle the ids that are there, and report the others.
-             * @default false
-             */
-            partial: boolean;
-            /** @default null */
-            since: string | null;
+            before?: string | null;
+            entity_id?: string | null;
+            error?: string | null;
+            event_type?: string | null;
+            feature?: string | null;
+            ids?: string[];
+            /** @description How many at most. */
+            limit?: number;
+            /** @description Settle the ids that are there, and report the others. */
+            partial?: boolean;
+            since?: string | null;
         };
         /**
          * Disclosure
@@ -2926,6 +2915,16 @@ export interface components {
             pointer: string;
             salt: string;
             value: unknown;
+        };
+        /**
+         * DocumentPage
+         * @description Documents of an index, by id, without their texts; `next_cursor` is None on the last page.
+         */
+        DocumentPage: {
+            documents: components["schemas"]["IndexedDocument"][];
+            /** @description The name of an index. */
+            index: string;
+            next_cursor: string | null;
         };
         /**
          * DocumentsBody
@@ -2948,7 +2947,7 @@ export interface components {
             /** @description The name of an index. */
             index: string;
             indexed_at: string;
-            metadata: Record<string, never>;
+            metadata: Record<string, unknown>;
             /** @enum {unknown} */
             status: "indexing" | "ready";
             text: string;
@@ -3196,7 +3195,7 @@ export interface components {
             file: string;
             /** @default null */
             finished_at: string | null;
-            options: Record<string, never>;
+            options: Record<string, unknown>;
             /** @default 0 */
             portion: number;
             run_id: string;
@@ -3253,19 +3252,13 @@ export interface components {
              * @description The entity's id: printable text, also if the entity's class annotates int.
              */
             entity_id: string;
-            /** @default null */
-            event_id: string | null;
-            /**
-             * @description Data for the handlers.
-             * @default {}
-             */
-            payload: {
+            event_id?: string | null;
+            /** @description Data for the handlers. */
+            payload?: {
                 [key: string]: components["schemas"]["PayloadValue"];
             };
-            /** @default null */
-            timestamp: string | null;
-            /** @default null */
-            traceparent: string | null;
+            timestamp?: string | null;
+            traceparent?: string | null;
         };
         /**
          * EventList
@@ -3285,7 +3278,7 @@ export interface components {
             description: string;
             name: string;
             /** @default null */
-            schema: Record<string, never> | null;
+            schema: Record<string, unknown> | null;
         };
         /**
          * Examination
@@ -3309,19 +3302,15 @@ export interface components {
          * @description Remove snapshots that are older, and files that only they have; by default as configured.
          */
         ExpireLakeBody: {
-            /** @default null */
-            older_than: string | null;
+            older_than?: string | null;
         };
         /**
          * ExportBody
          * @description The rows of history to send: those after a sequence number.
          */
         ExportBody: {
-            /**
-             * @description The last row that the client has.
-             * @default 0
-             */
-            after: number;
+            /** @description The last row that the client has. */
+            after?: number;
         };
         /**
          * ExportOutcomesBody
@@ -3344,7 +3333,7 @@ export interface components {
             members: string[];
             plan: string;
             value: string | null;
-            where: Record<string, never> | null;
+            where: Record<string, unknown> | null;
             windows: components["schemas"]["WindowListing"][];
         };
         /**
@@ -3421,8 +3410,7 @@ export interface components {
          * @description The features and entities to read.
          */
         FeaturesBody: {
-            /** @default null */
-            entity: string | null;
+            entity?: string | null;
             entity_ids: string[];
             features: string[];
         };
@@ -3505,7 +3493,7 @@ export interface components {
         };
         /**
          * Finding
-         * @description The result of one check: its place, what was found, and the remedy.
+         * @description The result of one check: its place, the finding, and the remedy.
          *
          *         ``concern`` is set for a problem of the running store.
          */
@@ -3526,16 +3514,10 @@ export interface components {
          * @description Erase an entity: values, history, events, dead letters, and its values in records.
          */
         ForgetBody: {
-            /**
-             * @description Whether events of after this begin the entity anew.
-             * @default false
-             */
-            allow_return: boolean;
-            /**
-             * @description Count, and remove nothing.
-             * @default false
-             */
-            dry_run: boolean;
+            /** @description Whether events of after this begin the entity anew. */
+            allow_return?: boolean;
+            /** @description Count, and remove nothing. */
+            dry_run?: boolean;
             /** @description The name of a declared entity. */
             entity: string;
             /**
@@ -3557,7 +3539,8 @@ export interface components {
          *         yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
          *         still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
          *         rows are not stored, and stay where they are. ``topic`` is the topic of Kafka that has the
-         *         events, those of the entity too, until its retention ends.
+         *         events, those of the entity too, until its retention ends. ``lake_refs`` are the tags and
+         *         branches of a lake, which are removed, because they kept the files of earlier snapshots.
          */
         ForgetReport: {
             /** @default {} */
@@ -3569,6 +3552,8 @@ export interface components {
             dry_run: boolean;
             events: number;
             history: number;
+            /** @default [] */
+            lake_refs: string[];
             /** @default null */
             mentions: components["schemas"]["MentionCounts"] | null;
             /** @default 0 */
@@ -3817,11 +3802,8 @@ export interface components {
          * @description Index a document, in place of its earlier version; the next search finds it.
          */
         IndexDocumentBody: {
-            /**
-             * @description Data to filter by; names are not empty and do not begin with a dollar.
-             * @default {}
-             */
-            metadata: {
+            /** @description Data to filter by; names are not empty and do not begin with a dollar. */
+            metadata?: {
                 [key: string]: components["schemas"]["MetadataValue"];
             };
             text: string;
@@ -3839,7 +3821,7 @@ export interface components {
             /** @description The name of an index. */
             index: string;
             indexed_at: string;
-            metadata: Record<string, never>;
+            metadata: Record<string, unknown>;
             /** @enum {unknown} */
             status: "indexing" | "ready";
             version: number;
@@ -3995,10 +3977,11 @@ export interface components {
         };
         /**
          * LagList
-         * @description The lag of each partition.
+         * @description The lag of each partition, and the waiting events of all.
          */
         LagList: {
             partitions: components["schemas"]["ConsumerLag"][];
+            waiting: number;
         };
         /**
          * LakeStatus
@@ -4078,11 +4061,23 @@ export interface components {
             ttl: string | null;
         };
         /**
+         * ListDocumentsBody
+         * @description Return the documents of an index, by id, without their texts.
+         */
+        ListDocumentsBody: {
+            cursor?: string | null;
+            filters?: Record<string, unknown> | null;
+            /** @description How many at most. */
+            limit?: number;
+            /** @description The beginning of the ids of documents. */
+            prefix?: string;
+        };
+        /**
          * ListedCohort
          * @description A cohort and its runs, the newest first; the first fields are None if its file is damaged.
          */
         ListedCohort: {
-            chosen: Record<string, never> | null;
+            chosen: Record<string, unknown> | null;
             contexts: number | null;
             created_at: string | null;
             name: string;
@@ -4242,6 +4237,16 @@ export interface components {
             role: "assistant" | "system" | "tool" | "user";
         };
         /**
+         * Message
+         * @description One message; ``finish_reason`` is that of an answer of a model.
+         */
+        MessageGiven: {
+            finish_reason?: string | null;
+            parts: (components["schemas"]["TextPartGiven"] | components["schemas"]["ToolCallGiven"] | components["schemas"]["ToolResultGiven"] | components["schemas"]["BlobGiven"] | components["schemas"]["UriGiven"] | components["schemas"]["ReasoningGiven"])[];
+            /** @enum {unknown} */
+            role: "assistant" | "system" | "tool" | "user";
+        };
+        /**
          * MessageTrace
          * @description What an item is in a message; `number` is the place of the message, None for a tool.
          *
@@ -4257,13 +4262,7 @@ export interface components {
             role: ("assistant" | "system" | "tool" | "user") | null;
             turn: number | null;
         };
-        /**
-         * MetadataValue
-         * @description Any JSON value with integers of 64 bits, and names as in metadata.
-         */
-        MetadataValue: (null | boolean | number | string) | components["schemas"]["MetadataValue"][] | {
-            [key: string]: components["schemas"]["MetadataValue"];
-        };
+        MetadataValue: unknown;
         /**
          * ModelRequest
          * @description What a model is sent: messages, tools, and the tokens that are reserved for its answer.
@@ -4311,11 +4310,8 @@ export interface components {
              * @description The id of a document: printable text. Percent-encode it in a path.
              */
             id: string;
-            /**
-             * @description Data to filter by; names are not empty and do not begin with a dollar.
-             * @default {}
-             */
-            metadata: {
+            /** @description Data to filter by; names are not empty and do not begin with a dollar. */
+            metadata?: {
                 [key: string]: components["schemas"]["MetadataValue"];
             };
             text: string;
@@ -4528,12 +4524,12 @@ export interface components {
             /** @enum {unknown} */
             freshness_status: "degraded" | "guaranteed" | "refused";
             freshness_violations: components["schemas"]["FreshnessViolation"][];
-            inputs: Record<string, never>;
-            interaction_ref: Record<string, never> | null;
+            inputs: Record<string, unknown>;
+            interaction_ref: Record<string, unknown> | null;
             lineage: components["schemas"]["ContextLineage"];
             /** @default null */
             max_output: number | null;
-            meta: Record<string, never>;
+            meta: Record<string, unknown>;
             /** @default null */
             model: string | null;
             name: string;
@@ -4548,13 +4544,7 @@ export interface components {
             version: string | null;
             withheld: string[];
         };
-        /**
-         * PayloadValue
-         * @description Any JSON value with integers of 64 bits and texts without U+0000.
-         */
-        PayloadValue: (null | boolean | number | string) | components["schemas"]["PayloadValue"][] | {
-            [key: string]: components["schemas"]["PayloadValue"];
-        };
+        PayloadValue: unknown;
         /**
          * Problem
          * @description The members that every problem has (RFC 9457).
@@ -4578,17 +4568,11 @@ export interface components {
          * @description Remove history, events and records that are older; without ages, as the settings say.
          */
         PruneBody: {
-            /**
-             * @description Count, and remove nothing.
-             * @default false
-             */
-            dry_run: boolean;
-            /** @default null */
-            events: string | null;
-            /** @default null */
-            history: string | null;
-            /** @default null */
-            records: string | null;
+            /** @description Count, and remove nothing. */
+            dry_run?: boolean;
+            events?: string | null;
+            history?: string | null;
+            records?: string | null;
         };
         /**
          * PrunedPart
@@ -4639,15 +4623,25 @@ export interface components {
             type: "reasoning";
         };
         /**
+         * Reasoning
+         * @description What the model thought; ``block`` is the provider's own object, to be sent back unchanged.
+         *
+         *         So is anything else in an answer that only its provider understands, such as a search.
+         */
+        ReasoningGiven: {
+            block?: unknown;
+            cache?: boolean;
+            content: string;
+            /** @enum {unknown} */
+            type: "reasoning";
+        };
+        /**
          * RebuildBody
          * @description Restore online values from history; newer ones stay, so workers may be running.
          */
         RebuildBody: {
-            /**
-             * @description Take over the history of another store.
-             * @default false
-             */
-            adopt: boolean;
+            /** @description Take over the history of another store. */
+            adopt?: boolean;
         };
         /**
          * RebuildReport
@@ -4682,22 +4676,16 @@ export interface components {
         RecordExternalBody: {
             /** @description The text. */
             content: string;
-            /**
-             * @description What it was assembled from, by name.
-             * @default {}
-             */
-            inputs: Record<string, never>;
-            /** @default null */
-            interaction_ref: Record<string, never> | null;
-            /** @default null */
-            model: string | null;
+            /** @description What it was assembled from, by name. */
+            inputs?: Record<string, unknown>;
+            interaction_ref?: Record<string, unknown> | null;
+            model?: string | null;
             /**
              * Format: printable
              * @description The name to record the text under: printable text.
              */
             name: string;
-            /** @default null */
-            version: string | null;
+            version?: string | null;
         };
         /**
          * RecordSummary
@@ -4734,13 +4722,9 @@ export interface components {
          * @description Erase values of a record permanently, all or none; hash and signature stay valid.
          */
         RedactBody: {
-            /** @default null */
-            by: string | null;
-            /**
-             * @description Also erase every other value that equals or contains one of them.
-             * @default false
-             */
-            everywhere: boolean;
+            by?: string | null;
+            /** @description Also erase every other value that equals or contains one of them. */
+            everywhere?: boolean;
             /** @description JSON pointers of values of the record. */
             pointers: string[];
             /** @description Why; it stays in the record. */
@@ -4762,8 +4746,7 @@ export interface components {
          * @description Erase values of an outcome permanently, all or none; hash and signature stay valid.
          */
         RedactOutcomeBody: {
-            /** @default null */
-            by: string | null;
+            by?: string | null;
             /** @description JSON pointers of values of the record. */
             pointers: string[];
             /** @description Why; it stays in the record. */
@@ -4774,30 +4757,17 @@ export interface components {
          * @description Run dead letters again, each for the failed feature only.
          */
         RedriveDeadLettersBody: {
-            /** @default null */
-            before: string | null;
-            /** @default null */
-            entity_id: string | null;
-            /** @default null */
-            error: string | null;
-            /** @default null */
-            event_type: string | null;
-            /** @default null */
-            feature: string | null;
-            /** @default [] */
-            ids: string[];
-            /**
-             * @description How many at most.
-             * @default 10000
-             */
-            limit: number;
-            /**
-             * @description Settle the ids that are there, and report the others.
-             * @default false
-             */
-            partial: boolean;
-            /** @default null */
-            since: string | null;
+            before?: string | null;
+            entity_id?: string | null;
+            error?: string | null;
+            event_type?: string | null;
+            feature?: string | null;
+            ids?: string[];
+            /** @description How many at most. */
+            limit?: number;
+            /** @description Settle the ids that are there, and report the others. */
+            partial?: boolean;
+            since?: string | null;
         };
         /**
          * RefreshFailure
@@ -4849,10 +4819,9 @@ export interface components {
         ReplayContextBody: {
             /**
              * @description What is done again.
-             * @default show
              * @enum {unknown}
              */
-            mode: "as_of" | "live" | "reassemble" | "show";
+            mode?: "as_of" | "live" | "reassemble" | "show";
         };
         /**
          * ReplayReport
@@ -4902,6 +4871,24 @@ export interface components {
             usage: components["schemas"]["Usage"] | null;
         };
         /**
+         * Response
+         * @description An answer of a model; a correction is what it should have answered.
+         *
+         *         ``error_type`` is that of a call which failed, such as ``RateLimitError``.
+         */
+        ResponseGiven: {
+            error_type?: string | null;
+            finish_reasons?: string[];
+            first_token_ms?: number | null;
+            latency_ms?: number | null;
+            messages?: components["schemas"]["MessageGiven"][];
+            model?: string | null;
+            model_asked?: string | null;
+            provider?: string | null;
+            response_id?: string | null;
+            usage?: components["schemas"]["UsageGiven"] | null;
+        };
+        /**
          * ResultDiff
          * @description A retriever's result in both contexts, or in one of them.
          *
@@ -4941,7 +4928,7 @@ export interface components {
             /** @default null */
             indexed_at: string | null;
             /** @default null */
-            metadata: Record<string, never> | null;
+            metadata: Record<string, unknown> | null;
             /** @default null */
             position: number | null;
             score: string | null;
@@ -4961,11 +4948,8 @@ export interface components {
          * @description The arguments of a retriever.
          */
         RetrieveBody: {
-            /**
-             * @description The arguments of the retriever's function, by name.
-             * @default {}
-             */
-            params: Record<string, never>;
+            /** @description The arguments of the retriever's function, by name. */
+            params?: Record<string, unknown>;
         };
         /**
          * Retrieved
@@ -4978,7 +4962,7 @@ export interface components {
          */
         Retrieved: {
             age_ms: number | null;
-            arguments: Record<string, never>;
+            arguments: Record<string, unknown>;
             cached_at: string | null;
             chunks: components["schemas"]["SearchHit"][];
             failed: boolean;
@@ -4997,7 +4981,7 @@ export interface components {
          */
         RetrievedIndex: {
             embedder: string | null;
-            filters: Record<string, never> | null;
+            filters: Record<string, unknown> | null;
             mode: string;
             name: string;
             query: string;
@@ -5013,14 +4997,14 @@ export interface components {
          */
         RetrieverLineage: {
             age_ms: number;
-            arguments: Record<string, never> | null;
+            arguments: Record<string, unknown> | null;
             cache_hit: boolean;
             count: number;
             /** @default null */
             embedder: string | null;
             failed: boolean;
             /** @default null */
-            filters: Record<string, never> | null;
+            filters: Record<string, unknown> | null;
             fresh: boolean;
             /** @default null */
             index: string | null;
@@ -5059,14 +5043,14 @@ export interface components {
          */
         RetrieverTrace: {
             age_ms: number;
-            arguments: Record<string, never> | null;
+            arguments: Record<string, unknown> | null;
             cache_hit: boolean;
             count: number;
             /** @default null */
             embedder: string | null;
             failed: boolean;
             /** @default null */
-            filters: Record<string, never> | null;
+            filters: Record<string, unknown> | null;
             fresh: boolean;
             /** @default null */
             index: string | null;
@@ -5087,23 +5071,10 @@ export interface components {
          * @description Compute a new version of a feature from stored events; continue if one is unfinished.
          */
         RunBackfillBody: {
-            /** @default null */
-            since: string | null;
-            /**
-             * @description Serve the new version when it is ready.
-             * @default false
-             */
-            switch: boolean;
-            /** @default null */
-            until: string | null;
-        };
-        /**
-         * Schedule
-         * @description When a scheduled feature was last due, and when it is due again.
-         */
-        Schedule: {
-            last_due: string;
-            next_due: string;
+            since?: string | null;
+            /** @description Serve the new version when it is ready. */
+            switch?: boolean;
+            until?: string | null;
         };
         /**
          * Score
@@ -5149,6 +5120,21 @@ export interface components {
             worst: components["schemas"]["ScorePair"][];
         };
         /**
+         * Score
+         * @description A judgement: exactly one of ``value``, ``label``, ``flag`` and ``text``.
+         *
+         *         ``identifier`` is the judge's own, such as the version of a rubric.
+         */
+        ScoreGiven: {
+            explanation?: string | null;
+            flag?: boolean | null;
+            identifier?: string | null;
+            label?: string | null;
+            name: string;
+            text?: string | null;
+            value?: number | null;
+        };
+        /**
          * ScorePair
          * @description A score of the answers to both sides of a context.
          */
@@ -5167,7 +5153,7 @@ export interface components {
             document: string | null;
             id: string | null;
             indexed_at: string | null;
-            metadata: Record<string, never>;
+            metadata: Record<string, unknown>;
             position: number | null;
             score: number | null;
             text: string;
@@ -5189,30 +5175,20 @@ export interface components {
          * @description Search an index by meaning, by words or by both; the chunks that match best come first.
          */
         SearchIndexBody: {
-            /** @default null */
-            as_of: string | null;
-            /**
-             * @description From 0, only relevance counts, to 1.
-             * @default 0
-             */
-            diversity: number;
-            /** @default null */
-            filters: Record<string, never> | null;
-            /** @default null */
-            min_score: number | null;
+            as_of?: string | null;
+            /** @description From 0, only relevance counts, to 1. */
+            diversity?: number;
+            filters?: Record<string, unknown> | null;
+            min_score?: number | null;
             /**
              * @description By meaning (vector), by words (text) or by both (hybrid).
-             * @default vector
              * @enum {unknown}
              */
-            mode: "hybrid" | "text" | "vector";
+            mode?: "hybrid" | "text" | "vector";
             /** @description What to search for. */
             query: string;
-            /**
-             * @description How many chunks at most.
-             * @default 5
-             */
-            top_k: number;
+            /** @description How many chunks at most. */
+            top_k?: number;
         };
         /**
          * SentHistory
@@ -5296,7 +5272,7 @@ export interface components {
             event_id?: string;
             event_type: string;
             /** @default {} */
-            payload: Record<string, never>;
+            payload: Record<string, unknown>;
             timestamp?: string;
             traceparent?: string;
         };
@@ -5401,7 +5377,7 @@ export interface components {
         };
         /**
          * StoreState
-         * @description A part of the store: its health, and what is known about it.
+         * @description A part of the store: its health, and its facts.
          */
         StoreState: {
             description: string;
@@ -5425,8 +5401,7 @@ export interface components {
          * @description Serve the version that a backfill has made, or another one that is kept fresh.
          */
         SwitchVersionBody: {
-            /** @default null */
-            version: number | null;
+            version?: number | null;
         };
         /**
          * TailGap
@@ -5444,6 +5419,16 @@ export interface components {
         TextPart: {
             /** @default false */
             cache: boolean;
+            content: string;
+            /** @enum {unknown} */
+            type: "text";
+        };
+        /**
+         * TextPart
+         * @description Text; with ``cache``, a provider may cache everything up to its end.
+         */
+        TextPartGiven: {
+            cache?: boolean;
             content: string;
             /** @enum {unknown} */
             type: "text";
@@ -5492,6 +5477,18 @@ export interface components {
             type: "tool_call";
         };
         /**
+         * ToolCall
+         * @description A call of a tool by the model.
+         */
+        ToolCallGiven: {
+            arguments: unknown;
+            cache?: boolean;
+            id: string;
+            name: string;
+            /** @enum {unknown} */
+            type: "tool_call";
+        };
+        /**
          * ToolResult
          * @description What a tool returned for the call with this id: text, or any JSON value.
          */
@@ -5501,6 +5498,18 @@ export interface components {
             id: string;
             /** @default false */
             is_error: boolean;
+            response: unknown;
+            /** @enum {unknown} */
+            type: "tool_call_response";
+        };
+        /**
+         * ToolResult
+         * @description What a tool returned for the call with this id: text, or any JSON value.
+         */
+        ToolResultGiven: {
+            cache?: boolean;
+            id: string;
+            is_error?: boolean;
             response: unknown;
             /** @enum {unknown} */
             type: "tool_call_response";
@@ -5524,6 +5533,19 @@ export interface components {
             uri: string;
         };
         /**
+         * Uri
+         * @description An image by its address.
+         */
+        UriGiven: {
+            cache?: boolean;
+            mime_type?: string | null;
+            /** @enum {unknown} */
+            modality?: "image";
+            /** @enum {unknown} */
+            type: "uri";
+            uri: string;
+        };
+        /**
          * Usage
          * @description Billed tokens; ``input`` includes the cached ones, ``output`` those of reasoning.
          *
@@ -5542,6 +5564,20 @@ export interface components {
             raw: unknown;
             /** @default null */
             reasoning: number | null;
+        };
+        /**
+         * Usage
+         * @description Billed tokens; ``input`` includes the cached ones, ``output`` those of reasoning.
+         *
+         *         ``raw`` is the provider's own object.
+         */
+        UsageGiven: {
+            cache_read?: number | null;
+            cache_write?: number | null;
+            input?: number | null;
+            output?: number | null;
+            raw?: unknown;
+            reasoning?: number | null;
         };
         /**
          * Value
@@ -5666,7 +5702,7 @@ export interface components {
         };
         /**
          * WindowRead
-         * @description The window of a value, and what it was evaluated from.
+         * @description The window of a value, and its inputs.
          *
          *         ``read_at`` is the moment of the evaluation, ``last_fold`` that of the last contribution before
          *         it; null if there was none. ``relative_error`` is that of a sketch.
@@ -5690,7 +5726,7 @@ export interface components {
         WindowTile: {
             end: string;
             start: string;
-            values: Record<string, never>;
+            values: Record<string, unknown>;
         };
         /**
          * WindowValue
@@ -5986,7 +6022,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": Record<string, never>;
+                    "application/json": Record<string, unknown>;
                 };
             };
         };
@@ -7606,6 +7642,33 @@ export interface operations {
             };
         };
     };
+    list_documents: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /** @description The name of an index. */
+                index: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ListDocumentsBody"];
+            };
+        };
+        responses: {
+            /** @description Success */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DocumentPage"];
+                };
+            };
+        };
+    };
     reindex: {
         parameters: {
             query?: never;
@@ -8023,7 +8086,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["RecordDocument"] | Record<string, never>;
+                    "application/json": components["schemas"]["RecordDocument"] | Record<string, unknown>;
                 };
             };
         };
