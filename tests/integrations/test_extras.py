@@ -17,12 +17,20 @@ except MissingExtraError as error:
 
 
 @pytest.mark.parametrize(
-    ("module", "package"), [("langchain", "langchain_core"), ("llamaindex", "llama_index")]
+    ("module", "package"),
+    [
+        ("langchain", "langchain_core"),
+        ("langgraph", "langgraph.store.base"),
+        ("llamaindex", "llama_index"),
+        ("openai_agents", "agents"),
+        ("pydantic_ai", "pydantic_ai"),
+    ],
 )
 def test_a_missing_framework_is_named_with_the_extra_to_install(module: str, package: str) -> None:
     code = WITHOUT.format(module=module, package=package)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
-    assert f"needs the extra {module!r}" in done.stdout
-    assert f"pip install 'headwater[{module}]'" in done.stdout
+    extra = module.replace("_", "-")
+    assert f"needs the extra {extra!r}" in done.stdout
+    assert f"pip install 'headwater[{extra}]'" in done.stdout

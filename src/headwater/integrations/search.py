@@ -101,6 +101,14 @@ async def search(
     return [FoundChunk(chunk, versions.get((chunk.id or "").partition("/")[0])) for chunk in chunks]
 
 
+async def passages(
+    store: AnyStore, searched: Searched, query: str, given: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return what a search finds in the form that tools return it to models."""
+    hits = await search(store, searched, query, given)
+    return [{"document": hit.chunk.document, "text": hit.chunk.text} for hit in hits]
+
+
 def _options(given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield options of ``store.search`` under our names."""
     for alias, value in given.items():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextvars
 import copy
 import functools
 import inspect
@@ -18,13 +16,12 @@ from collections.abc import (
     Mapping,
     Sequence,
 )
-from concurrent.futures import Future, wait
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
-from headwater.core.logging import Outage, log
-from headwater.errors import ClosedError, HeadwaterError, InvalidInputError
+from headwater.core.logging import log
+from headwater.errors import InvalidInputError
 from headwater.features.call_scope import current_replay
 from headwater.integrations.answers import (
     CHAT,
@@ -34,9 +31,10 @@ from headwater.integrations.answers import (
     ended,
     response_of,
 )
+from headwater.integrations.recording import AnswerRecorder, PendingAnswer
 from headwater.messages.rendering import render
 from headwater.messages.turns import Provider
-from headwater.model.bound_contexts import Binding, BoundContext, binding_of, current_context
+from headwater.model.bound_contexts import BoundContext, current_context
 from headwater.model.lineage import Context, PastContext
 from headwater.model.new_outcomes import NewOutcome
 from headwater.model.outcomes import Response
@@ -75,10 +73,6 @@ _RAW_HEADER = "X-Stainless-Raw-Response"
 _ITERATOR = "_iterator"
 """The attribute of a stream of both SDKs that its other methods, and helpers, read events from."""
 _WRAPPED = "_headwater_wrapped"
-_PATIENCE_SECONDS = 1.0
-
-_logs: weakref.WeakKeyDictionary[object, _Log] = weakref.WeakKeyDictionary()
-"""By the verbs of each store and client."""
 
 
 def wrap(client: C) -> C:
@@ -269,13 +263,13 @@ class _Call:
         """Whether the messages are those of the context, and none besides."""
         self._events: list[tuple[float, Any]] = []
         self.is_reading = False
-        self._recording: _Recording | None = None
-        self._recorder = _Recorder(context, is_async=is_async)
+        self._recording: PendingAnswer | None = None
+        self._recorder = AnswerRecorder(context, is_async=is_async)
         self._started = time.perf_counter()
 
     def end(
         self, *, answer: Any = None, error: BaseException | None = None, reason: str | None = None
-    ) -> _Recording:
+    ) -> PendingAnswer:
         """Record the call, if this is its first end.
 
         ``reason`` says why a stream was not read to its end.
@@ -455,99 +449,3 @@ def _plain(value: Any) -> dict[str, Any]:
     """Return an object of an SDK as the JSON that it was made from."""
     plain: dict[str, Any] = value.to_dict(mode="json", warnings=False)
     return plain
-
-
-class _Log(Outage):
-    """The recordings of one store or client that have not ended, and their failures."""
-
-    def __init__(self) -> None:
-        super().__init__("recording answers")
-        self.running: set[Future[None]] = set()
-        self.is_slow = False
-        """Whether a caller waited in vain, and no recording has succeeded since."""
-
-    def add(self, recording: Future[None]) -> None:
-        self.running.add(recording)  # an event loop holds no strong reference to its tasks
-        recording.add_done_callback(self.running.discard)
-
-
-class _Recording(NamedTuple):
-    """An outcome that is being recorded, for which its caller may wait."""
-
-    future: Future[None] | None
-    log: _Log
-
-    def wait(self) -> None:
-        """Wait until it is recorded, but not for long."""
-        if self.future is not None:
-            self.log.is_slow |= bool(wait([self.future], _PATIENCE_SECONDS).not_done)
-
-    async def waited(self) -> None:
-        """Wait until it is recorded, but not for long."""
-        if self.future is not None:
-            waiting = [asyncio.wrap_future(self.future)]
-            _, running = await asyncio.wait(waiting, timeout=_PATIENCE_SECONDS)
-            self.log.is_slow |= bool(running)
-
-
-class _Recorder:
-    """Records the outcome of one call, in the event loop and the context variables of its start.
-
-    A stream may end in another thread, or while Python collects garbage. A caller waits for the
-    recording, unless those before it fail or are slow, or the waiting would stop the loop that
-    records.
-    """
-
-    def __init__(self, context: BoundContext, *, is_async: bool) -> None:
-        self._context_id = context.context_id
-        self._binding = binding_of(context)
-        self._log = _logs.setdefault(self._binding.verbs, _Log())
-        self._variables = contextvars.copy_context()
-        running = _running_loop()
-        self._loop = (
-            self._binding.home or (running if is_async else None) or _sync_loop(self._binding)
-        )
-        self._may_wait = is_async or self._loop is not running
-
-    def record(self, facts: Callable[[], NewOutcome]) -> _Recording:
-        """Begin to record an outcome."""
-        recording = self._add(facts)
-        try:
-            future = self._variables.run(asyncio.run_coroutine_threadsafe, recording, self._loop)
-        except RuntimeError as error:  # the event loop is closed
-            recording.close()
-            self._report(error)
-            return _Recording(None, self._log)
-        self._log.add(future)
-        is_waited_for = self._may_wait and not (self._log.is_slow or self._log.is_ongoing)
-        return _Recording(future if is_waited_for else None, self._log)
-
-    async def _add(self, facts: Callable[[], NewOutcome]) -> None:
-        try:
-            await self._binding.verbs.add_outcome(self._context_id, **facts())
-        except asyncio.CancelledError:
-            self._report(ClosedError("the event loop was closed before that"))
-            raise
-        except Exception as error:  # noqa: BLE001 - the call of the model has succeeded without it
-            self._report(error)
-        else:
-            self._log.is_slow = False
-            self._log.recovered("wrap")
-
-    def _report(self, error: Exception) -> None:
-        # The message of an unforeseen error may have parts of the answer.
-        known = error if isinstance(error, HeadwaterError) else RuntimeError(type(error).__name__)
-        self._log.report("warning", "answer of a model not recorded", known, "wrap")
-
-
-def _running_loop() -> asyncio.AbstractEventLoop | None:
-    try:
-        return asyncio.get_running_loop()
-    except RuntimeError:
-        return None
-
-
-def _sync_loop(binding: Binding) -> asyncio.AbstractEventLoop:
-    if binding.loop is None:
-        raise InvalidInputError("the context comes from a client without an event loop")
-    return binding.loop.started()
