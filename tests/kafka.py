@@ -17,6 +17,9 @@ PARTITIONS = 4
 class Brokers:
     """Three brokers in threads of this process, to which other processes can connect."""
 
+    hides_aborted = False
+    """Whether consumers do not get the records of transactions that were aborted."""
+
     def __init__(self) -> None:
         self._owner = Producer(
             {"test.mock.num.brokers": 3, "bootstrap.servers": "mock", "log_level": 2}
@@ -24,11 +27,15 @@ class Brokers:
         found = self._owner.list_topics(timeout=60).brokers.values()
         self.addresses = ",".join(f"{broker.host}:{broker.port}" for broker in found)
 
-    def new_topic(self) -> str:
+    def new_topic(self, name: str = "") -> str:
         """Create an empty topic and return its URL."""
-        topic = f"test-{uuid4().hex[:12]}"
+        topic = name or f"test-{uuid4().hex[:12]}"
         self._owner.list_topics(topic, timeout=60)  # creates it
         return f"kafka://{self.addresses}/{topic}"
+
+    def replace_topic(self, _url: str) -> str:
+        """Create a topic for one that is given up, and return its URL."""
+        return self.new_topic()
 
 
 @contextmanager

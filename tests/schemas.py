@@ -16,8 +16,8 @@ from uuid import uuid4
 
 import asyncpg
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.migrate import migrate
-from headwater.backends.postgres.pool import Connection
 from headwater.settings.schema import Settings
 
 T = TypeVar("T")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple
 
 import redis
 
+from tests.proxy import InFront, announced
 from tests.servers import READY_WITHIN_SECONDS, Machine, sentinel_machine, valkey_machine
 
 NAME = "shop"
@@ -37,15 +38,30 @@ class Watched(NamedTuple):
 
 @contextmanager
 def watched(
-    *options: str, down_after: int = 1_000, sentinel_options: tuple[str, ...] = ()
+    *options: str,
+    down_after: int = 1_000,
+    sentinel_options: tuple[str, ...] = (),
+    proxies: Sequence[InFront] = (),
 ) -> Iterator[Watched]:
-    """Yield the servers, once the Sentinels know the replica and each other."""
+    """Yield the servers, once the Sentinels know the replica and each other.
+
+    With a proxy for each server, Sentinels know the ports of the proxies.
+    """
     with ExitStack() as running:
-        master = running.enter_context(valkey_machine(*options))
-        place = ("127.0.0.1", str(master.port))
-        replica = running.enter_context(
-            valkey_machine(*options, "--replicaof", *place, "--repl-diskless-sync-delay", "0")
-        )
+
+        def started(number: int) -> Machine:
+            own = (*options, *announced("replica", proxies, number))
+            no_delay = ("--repl-diskless-sync-delay", "0")
+            machine = running.enter_context(valkey_machine(*own, *no_delay))
+            if proxies:
+                proxies[number].target = machine.port
+            return machine
+
+        master = started(0)
+        place = ("127.0.0.1", str(proxies[0].port if proxies else master.port))
+        replica = started(1)
+        # Not as an option: once promoted, it starts again as the master.
+        ask(replica, "REPLICAOF", *place)
         directives = (
             f"sentinel monitor {NAME} {' '.join(place)} 2",
             f"sentinel down-after-milliseconds {NAME} {down_after}",
@@ -53,10 +69,10 @@ def watched(
             *sentinel_options,
         )
         sentinels = [running.enter_context(sentinel_machine(*directives)) for _ in range(3)]
-        started = Watched([master, replica], sentinels)
+        both = Watched([master, replica], sentinels)
         wait_until(lambda: all(_knows_all(sentinel) for sentinel in sentinels))
         wait_until(lambda: ask(replica, "ROLE")[3] == b"connected")
-        yield started
+        yield both
 
 
 def _knows_all(sentinel: Machine) -> bool:

@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
 
+from dev.pgbouncer import find_pgbouncer
 from tests.child_processes import is_running
 from tests.wheels import package, postgres_installation
 
@@ -52,6 +54,22 @@ DIED_OF_VECTORS = (
     "died of a vector operation, so its pgvector is not built for this CPU: use a Postgres 14 or "
     "later with one that is, and give its URL to the tests in HEADWATER_TEST_POSTGRES_URL"
 )
+
+# The sessions take turns, so that one transaction after another finds another session.
+PGBOUNCER = """
+[databases]
+* = host={server.hostname} port={server.port}
+[pgbouncer]
+listen_addr = 127.0.0.1
+listen_port = {port}
+unix_socket_dir =
+auth_type = scram-sha-256
+auth_file = {folder}/users.txt
+pool_mode = transaction
+server_round_robin = 1
+max_client_conn = 1000
+default_pool_size = 20
+"""
 
 # Waits for the end of its input, which comes when the process at the other end has exited or was
 # killed; then stops the server if it is still running, and removes its folder.
@@ -90,7 +108,7 @@ class Machine:
 
     def __init__(self, server: Server, folder: Path) -> None:
         self._server = server
-        self._folder = folder
+        self.folder = folder
         self._pid = folder / "pid"
         self._process: subprocess.Popen[bytes] | None = None
         self.port = server.port
@@ -100,7 +118,7 @@ class Machine:
     def start(self) -> None:
         """Start the server and wait until it answers."""
         process = self._process = _spawn(
-            self._server.command, self._folder, self.log, self._server.environment
+            self._server.command, self.folder, self.log, self._server.environment
         )
         self._pid.write_text(f"{process.pid}\n")
         _wait_until_ready(self._server, process, self.log)
@@ -124,6 +142,20 @@ class Machine:
     def _send(self, signum: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(signum)
+
+    def limit_files(self, size: int | None) -> None:
+        """Let no file of the server grow beyond a size; without one, end the limit."""
+        assert self._process
+        limit = "unlimited" if size is None else size
+        # The account of the server may do this, and root in a container may not.
+        command = ("prlimit", f"--pid={self._process.pid}", f"--fsize={limit}:")
+        if _spawn(command, self.folder, self.log, {}).wait() != 0:
+            raise ServerStartError("prlimit", "failed", self.log)
+
+    def wait(self) -> None:
+        """Wait until the server has ended by itself."""
+        assert self._process
+        self._process.wait(STOPPED_WITHIN_SECONDS)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -246,24 +278,66 @@ def replica_of(url: str) -> Iterator[tuple[str, Machine]]:
     """Yield the URL of a streaming replica of a Postgres server, and its machine."""
     with _folder("replica") as folder:
         installation = _reachable(postgres_installation(), folder)
-        data, log = folder / "data", folder / "backup.log"
-        command = (
-            str(installation / "bin" / "pg_basebackup"),
-            *("-d", url, "-D", str(data)),
-            *("--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
-        )
-        if _spawn(command, folder, log, _libraries(installation)).wait() != 0:
-            raise ServerStartError("pg_basebackup", "failed", log)
+        _copy_cluster(installation, url, folder)
 
         def machine() -> Machine:
             # A query that is in the way of the replay is cancelled at once.
             options = ("-c", "max_standby_streaming_delay=0")
-            return Machine(_postgres_server(installation, data, quiet_port(), *options), folder)
+            server = _postgres_server(installation, folder / "data", quiet_port(), *options)
+            return Machine(server, folder)
 
         with _on_a_free_port(machine, folder) as running:
             primary = urlsplit(url)
             netloc = f"{primary.username}:{primary.password}@127.0.0.1:{running.port}"
             yield primary._replace(netloc=netloc).geturl(), running
+
+
+async def promote(url: str) -> None:
+    """Make a replica the primary."""
+    connection = await asyncpg.connect(url)
+    try:
+        assert await connection.fetchval("SELECT pg_promote()")
+    finally:
+        await connection.close()
+
+
+def follow(machine: Machine, url: str) -> None:
+    """Start a stopped Postgres server as a new replica of another one."""
+    shutil.rmtree(machine.folder / "data")
+    installation = _reachable(postgres_installation(), machine.folder)
+    _copy_cluster(installation, url, machine.folder)
+    machine.start()
+
+
+def _copy_cluster(installation: Path, url: str, folder: Path) -> None:
+    """Copy a running cluster, to be a replica of it."""
+    log = folder / "backup.log"
+    command = (
+        str(installation / "bin" / "pg_basebackup"),
+        *("-d", url, "-D", str(folder / "data")),
+        *("--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
+    )
+    if _spawn(command, folder, log, _libraries(installation)).wait() != 0:
+        raise ServerStartError("pg_basebackup", "failed", log)
+
+
+@contextmanager
+def pgbouncer_of(url: str, *options: str) -> Iterator[Machine]:
+    """Yield a PgBouncer in front of a Postgres server that takes a session for each transaction."""
+    server = urlsplit(url)
+    with _folder("pgbouncer") as folder:
+        (folder / "users.txt").write_text(f'"{server.username}" "{server.password}"\n')
+
+        def machine() -> Machine:
+            port, file = quiet_port(), folder / "pgbouncer.ini"
+            given = PGBOUNCER.format(server=server, port=port, folder=folder)
+            file.write_text("\n".join([given, *options, ""]))
+            command = (find_pgbouncer() or "pgbouncer", str(file))
+            ready = partial(_accepts, port)
+            return Machine(Server("PgBouncer", port, command, ready, signal.SIGTERM), folder)
+
+        with _on_a_free_port(machine, folder) as running:
+            yield running
 
 
 @contextmanager
@@ -459,6 +533,8 @@ def _spawn(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
+            # A write beyond the limit of a file fails, as on a full disk, without a signal.
+            restore_signals=False,
             # An interrupt typed at the terminal is for the tests, which then stop the server.
             start_new_session=True,
             user=account.pw_uid if account else None,
@@ -534,6 +610,12 @@ def _answers_ping(port: int) -> bool:
         return False
 
 
+def _accepts(port: int) -> bool:
+    with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+        return True
+    return False
+
+
 @contextmanager
 def _folder(name: str) -> Iterator[Path]:
     shared = Path(tempfile.gettempdir())
@@ -552,7 +634,8 @@ def _reachable(source: Path, folder: Path) -> Path:
     if not _is_root() or _everybody_can_reach(source):
         return source
     copy = folder / source.name
-    _copy_for_the_account(source, copy)
+    if not copy.exists():
+        _copy_for_the_account(source, copy)
     return copy
 
 

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 _DAY = timedelta(days=1)
+_HANDSHAKE = b"\x16"
 
 
 class Certificate(NamedTuple):
@@ -69,6 +70,19 @@ class Authority:
         files.key.chmod(0o600)
         return files
 
+    def revoke(self, *revoked: Certificate) -> Path:
+        """Write the list of the certificates that are revoked."""
+        now = datetime.now(UTC)
+        builder = x509.CertificateRevocationListBuilder(self._name, now - _DAY, now + _DAY)
+        for certificate in revoked:
+            number = x509.load_pem_x509_certificate(certificate.cert.read_bytes()).serial_number
+            entry = x509.RevokedCertificateBuilder(number, now - _DAY).build()
+            builder = builder.add_revoked_certificate(entry)
+        file = self._folder / "revoked.pem"
+        signed = builder.sign(self._key, hashes.SHA256())
+        file.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
+        return file
+
 
 def _named(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -101,8 +115,12 @@ class TlsProxy:
     In threads, because asyncio does not send the alert with which a server refuses a client.
     """
 
-    def __init__(self, context: ssl.SSLContext, target: int) -> None:
-        self._context, self._target = context, target
+    def __init__(
+        self, context: ssl.SSLContext, target: int = 0, *, accepts_plain: bool = False
+    ) -> None:
+        """With ``accepts_plain``, pass on what is not TLS as it is, such as that of replicas."""
+        self._context, self.target, self.port = context, target, 0
+        self._accepts_plain = accepts_plain
         self._open: set[socket.socket] = set()
         self.names: list[str] = []
         """The common names in the certificates of the clients, in the order of connections."""
@@ -112,7 +130,8 @@ class TlsProxy:
         """Yield the port; at the end all connections break."""
         with socket.create_server(("127.0.0.1", 0)) as listener:
             threading.Thread(target=self._accept, args=[listener], daemon=True).start()
-            yield listener.getsockname()[1]
+            self.port = listener.getsockname()[1]
+            yield self.port
             # A close alone would not wake the thread that accepts.
             listener.shutdown(socket.SHUT_RDWR)
         for connection in [*self._open]:
@@ -126,9 +145,15 @@ class TlsProxy:
                 threading.Thread(target=self._enter, args=[client], daemon=True).start()
 
     def _enter(self, client: socket.socket) -> None:
+        if self._accepts_plain and client.recv(1, socket.MSG_PEEK) != _HANDSHAKE:
+            self._open.add(client)
+            with client, suppress(OSError), self._connected() as far:
+                _pass_on(client, far)
+            return
         near = self._context.wrap_socket(client, server_side=True, do_handshake_on_connect=False)
         self._open.add(near)
-        with near, suppress(OSError):
+        # A socket that another thread has closed has no TLS, for which ssl raises AttributeError.
+        with near, suppress(OSError, AttributeError):
             try:
                 near.do_handshake()
             except ssl.SSLError:
@@ -140,14 +165,18 @@ class TlsProxy:
             if shown := near.getpeercert(binary_form=True):
                 subject = x509.load_der_x509_certificate(shown).subject
                 self.names += [str(name.value) for name in subject]
-            with socket.create_connection(("127.0.0.1", self._target)) as far:
+            with self._connected() as far:
                 _pass_on(near, far)
 
+    def _connected(self) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", self.target))
 
-def _pass_on(near: ssl.SSLSocket, far: socket.socket) -> None:
+
+def _pass_on(near: socket.socket, far: socket.socket) -> None:
     others: dict[socket.socket, socket.socket] = {near: far, far: near}
     while True:
-        ready = [near] if near.pending() else select.select([near, far], [], [])[0]
+        is_read = isinstance(near, ssl.SSLSocket) and near.pending()
+        ready = [near] if is_read else select.select([near, far], [], [])[0]
         for end in ready:
             data = end.recv(65_536)
             if not data:

@@ -15,7 +15,7 @@ from headwater.backends.sqlite import home as sqlite
     ("schema", "version", "of"),
     [
         (sqlite.SCHEMA, sqlite.SCHEMA_VERSION, (18, "4522480e2b53235c")),
-        (postgres.SCHEMA, postgres.VERSION, (12, "e58ed39a01e5f12f")),
+        (postgres.SCHEMA, postgres.VERSION, (13, "ca8407f995a4ffb3")),
     ],
     ids=["sqlite", "postgres"],
 )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from operator import methodcaller
 from pathlib import Path
@@ -106,13 +107,8 @@ async def _servers(settings: Settings, clock: Clock) -> Backends:
         undo.push_async_callback(postgres.close)
         kafka: KafkaEnvironment | None = None
         if kafka_module is not None:
-
-            async def is_confirmed() -> bool:
-                identity = await redis.outbox.identity()
-                return identity.is_confirmed and not identity.behind
-
             kafka = await kafka_module.open_kafka(
-                settings, clock, redis.bus, redis.groups, redis.feed, is_confirmed
+                settings, clock, redis.bus, redis.groups, redis.feed, redis.outbox.identity
             )
         undo.pop_all()
     lake = _lake_on_servers(settings, clock, postgres)
@@ -210,15 +206,16 @@ class _ServerLifecycle:
                 await self._postgres.store_check.check()
 
     @asynccontextmanager
-    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+    async def restoring(self, *, adopt: bool) -> AsyncIterator[Collection[int] | None]:
         await self._redis.create_store()
-        logged = await self._kafka.stored() if adopt and self._kafka is not None else None
-        async with self._postgres.store_check.restoring(adopt=adopt, logged=logged):
+        hand_over = None if self._kafka is None else self._kafka.hand_over
+        check = self._postgres.store_check
+        async with check.restoring(adopt=adopt, hand_over=hand_over) as lacking:
             if adopt:
                 await self._catalog.restore()
             # Before the first value: those of erased entities are left out.
             await self._erasures.restore()
-            yield
+            yield lacking
 
     async def check_files(self) -> None:
         """Do nothing: servers check what they store."""
@@ -240,11 +237,17 @@ class _ServerLifecycle:
             await self._catalog.close()
             if self._kafka is not None:
                 await self._kafka.close()
-            if self._lake.opened is not None:
-                await asyncio.to_thread(self._lake.opened.close)
+            await _close(self._lake)
             await self._postgres.close()
         finally:
             await self._redis.close()
+
+
+async def _close(lake: LazyOfflineStore[LakeOfflineStore]) -> None:
+    """Close the lake if it was opened, or is just being opened."""
+    await lake.settled()
+    if lake.opened is not None:
+        await asyncio.to_thread(lake.opened.close)
 
 
 def _embedded(settings: Settings, clock: Clock) -> Backends:
@@ -265,6 +268,7 @@ def _embedded(settings: Settings, clock: Clock) -> Backends:
 
     work = (has_full_segment, sqlite.cache.prune)
     lake = LazyOfflineStore(lambda: _lake(settings, clock, sqlite), *work)
+    sqlite.before_close = partial(_close, lake)
     return Backends(
         bus=sqlite.bus,
         leases=sqlite.leases,
@@ -318,7 +322,7 @@ def _lake_on_servers(
         # Not needed by a REST catalog.
         address = "" if lake.catalog else module.catalog_in_postgres(settings.postgres)
         store: LakeOfflineStore = module.LakeOfflineStore(
-            *(tail, settings.lake, module.open_catalog(lake, address), scratch, clock),
+            *(tail, lake, module.open_catalog(lake, address, settings.postgres), scratch, clock),
             *(limits, runner_of(settings.runner, of_frames=True)),
             positions=positions,
             database=postgres.offline,
@@ -396,6 +400,11 @@ class LazyOfflineStore(Generic[S]):
             self._opening = asyncio.ensure_future(asyncio.to_thread(self._open))
         return await asyncio.shield(self._opening)
 
+    async def settled(self) -> None:
+        """Wait until a load that has begun is over; its caller may have been cancelled."""
+        if self._opening is not None:
+            await asyncio.wait({self._opening})
+
     def _open(self) -> S:
         try:
             self.opened = store = self._load()
@@ -438,6 +447,19 @@ async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
     ]
     parts = await asyncio.gather(*(_inspect_server(settings, clock, *server) for server in servers))
     return [*found, *(finding for part in parts for finding in part)]
+
+
+def grants(settings: Settings) -> str:
+    """Return the least rights of the store on its servers, as commands for their operators."""
+    if not on_servers(settings):
+        raise ConfigError(
+            "an embedded store needs no rights on servers; set redis.url and postgres.url"
+        )
+    texts: list[str] = [
+        _load(f"headwater.backends.{name.lower()}.grants", name).grants(settings)
+        for name in ("Redis", "Postgres")
+    ]
+    return "\n\n".join(texts)
 
 
 async def _inspect_server(

@@ -8,6 +8,14 @@ from typing import Literal, NamedTuple
 from headwater.errors import InvalidInputError
 from headwater.ports import DocumentWrite, Embedding, IndexedChunk
 
+_LAST = "\U0010ffff"
+"""A code point that is no character: it comes after all that an id has."""
+
+
+def id_range(prefix: str, after: str) -> tuple[str, str]:
+    """Return the first id after one that may begin with a prefix, and the end of all such ids."""
+    return (prefix if after < prefix else f"{after}\0"), prefix + _LAST
+
 
 class DocumentState(NamedTuple):
     """The current version of a stored document; that of a removed one is its last."""

@@ -28,6 +28,7 @@ class InterceptedBus:
         self.read = around.call("bus.read", inner.read)
         self.attempt, self.wait = inner.attempt, inner.wait
         self.handled, self.lag, self.backlog = inner.handled, inner.lag, inner.backlog
+        self.memory = inner.memory
 
 
 class InterceptedOnlineStore:

@@ -19,7 +19,7 @@ from headwater.errors import FreshnessSLAError, RecordingError
 from headwater.model.lineage import Context, FreshnessViolation
 from headwater.model.outcomes import OutcomeKind
 from headwater.model.values import INTERNAL
-from headwater.ports import Handled, Outcome, StoredRecord, Tick, Tombstone
+from headwater.ports import BatchOutcome, Handled, StoredRecord, Tick, Tombstone
 
 UNTRIGGERED = "(untriggered)"
 """The label of all event types without a triggered feature, which callers choose freely."""
@@ -198,7 +198,7 @@ def count_erased(kind: str, dropped: Mapping[Tombstone, int]) -> int:
     return sum(dropped.values())
 
 
-async def _commit(inner: Commit, outcome: Outcome) -> None:
+async def _commit(inner: Commit, outcome: BatchOutcome) -> None:
     began = time.perf_counter()
     await inner(outcome)
     COMMIT_SECONDS.observe(time.perf_counter() - began)
@@ -223,6 +223,10 @@ async def _commit(inner: Commit, outcome: Outcome) -> None:
             attempts=letter.attempts,
             error=letter.error,
             raised_at=last_line(letter.traceback),
+        )
+        log.show(
+            f"feature {letter.feature!r} failed: {letter.error}; its event is a dead letter, and "
+            "`headwater dlq list` shows it"
         )
     log.flush()
 

@@ -1,4 +1,4 @@
-"""Checksums of segments, and what is wrong with a file that is not the one that was written."""
+"""Checksums of segments, and how a file differs from the one that was written."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def checksum_of(file: Path) -> FileChecksum:
 
 
 def damage_of(folder: Path, segment: Segment, *, is_whole: bool) -> str | None:
-    """Return what is wrong with the file of a segment, or None.
+    """Return the problem of the file of a segment, or None.
 
     The size and the end are checked in a moment, and show a file that was exchanged or truncated;
     all bytes only with ``is_whole``. Raises FileNotFoundError if there is no file.
@@ -49,7 +49,7 @@ def _end_of(handle: int) -> tuple[int, bytes]:
 
 
 def damage_in(folder: Path, segments: Iterable[Segment], *, is_whole: bool) -> list[str]:
-    """Return what is wrong with the files of these segments, also with those that are missing."""
+    """Return the problems of the files of these segments, also of missing ones."""
     damages = []
     for segment in segments:
         try:

@@ -45,6 +45,7 @@ from headwater.ports.erasures import (
 from headwater.ports.events import (
     Awaited,
     Batch,
+    BatchOutcome,
     Bus,
     ConsumerGroups,
     DeadLetterQuery,
@@ -55,7 +56,6 @@ from headwater.ports.events import (
     Lease,
     Leases,
     LetterSummary,
-    Outcome,
     Subjects,
     Tick,
     event_content,
@@ -68,9 +68,9 @@ from headwater.ports.feed import (
     FedRecord,
     Feed,
     Feeder,
+    FeedRecord,
     FeedState,
     LogRange,
-    LogRecord,
 )
 from headwater.ports.history import (
     MOST_SKIPPED,
@@ -92,7 +92,7 @@ from headwater.ports.history import (
     misfit_error,
     series_ranges,
 )
-from headwater.ports.lake import Lake
+from headwater.ports.lake import Lake, LakeSnapshot
 from headwater.ports.outbox import (
     CommittedWrites,
     Mismatch,

@@ -27,7 +27,7 @@ class NamedSpan(msgspec.Struct, frozen=True):
 
 
 def named_spans(state: CatalogState) -> Iterator[NamedSpan]:
-    """Yield what all features were over time, also those that were dropped."""
+    """Yield the meanings of all features over time, also of dropped ones."""
     lives = [(entry.meanings, None) for entry in state.features.values()]
     for meanings, end in (
         *lives,

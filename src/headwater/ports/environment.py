@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -53,11 +53,13 @@ class Lifecycle(Protocol):
         It reads every byte. Servers check what they store by themselves.
         """
 
-    def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[None]:
+    def restoring(self, *, adopt: bool) -> AbstractAsyncContextManager[Collection[int] | None]:
         """Let online values be restored from history, and let workers run when that is done.
 
         With ``adopt``, history becomes that of this store; otherwise history of another store is
-        refused. Raises at the end if the store lost its data in the meantime.
+        refused. Gives the partitions that lack rows of history: of others, the online values are
+        complete and history may lack some; None for all. Raises at the end if the store lost its
+        data in the meantime.
         """
 
     async def scrub(self) -> None:

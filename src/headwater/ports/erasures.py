@@ -129,7 +129,7 @@ _OF_ANYONE = frozenset({"event", "key", "everything"})
 
 
 class Admitted(msgspec.Struct, frozen=True):
-    """Changes that may be written, and the number of those that an erasure forbids."""
+    """Changes that may be written, and the number of forbidden ones."""
 
     changes: Sequence[Change]
     dropped: Mapping[Tombstone, int]

@@ -78,7 +78,8 @@ class Lease(msgspec.Struct, frozen=True):
 class Delivery(msgspec.Struct, frozen=True, gc=False):
     """One event at its position in a partition.
 
-    ``only`` names the feature of a redrive, and ``group`` the consumer group in which it failed.
+    ``only`` names the feature of a redrive, and ``group`` the consumer group in which it failed. A
+    ``group`` alone is the one that had not handled an event before Redis was restored.
 
     An entry that cannot be decoded is delivered as an event of type ``MALFORMED``.
     """
@@ -162,7 +163,7 @@ class Handled(msgspec.Struct, frozen=True, gc=False):
     skipped: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class BatchOutcome(msgspec.Struct, frozen=True):
     """All effects of a batch, committed atomically."""
 
     batch: Batch
@@ -247,7 +248,7 @@ class Bus(Protocol):
         The count is 0 if the owners that were presumed dead have sent a heartbeat since.
         """
 
-    async def commit(self, outcome: Outcome) -> None:
+    async def commit(self, outcome: BatchOutcome) -> None:
         """Commit values, documents, dead letters, follow-ups and the new position atomically.
 
         Raises:
@@ -266,6 +267,12 @@ class Bus(Protocol):
 
     async def backlog(self) -> int:
         """Return the number of uncommitted events."""
+
+    async def memory(self) -> int | None:
+        """Return about how many bytes of a server's memory the store takes.
+
+        None if it is on disk, or the server does not tell.
+        """
 
 
 class Leases(Protocol):

@@ -12,7 +12,7 @@ from headwater.model.values import ServiceEvent
 from headwater.ports.events import Subjects, no_subjects
 
 
-class LogRecord(msgspec.Struct, frozen=True, gc=False):
+class FeedRecord(msgspec.Struct, frozen=True, gc=False):
     """A record of the log: its offset, and its event or why there is none.
 
     ``content`` is remembered with the id of the event; empty if a repetition is not looked for.
@@ -28,12 +28,12 @@ class LogRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class LogRange(NamedTuple):
-    """The records of a partition between two offsets, without those that the log left out."""
+    """The records of a partition between two offsets, except records that the log left out."""
 
     partition: int
     first: int
     after: int
-    records: Sequence[LogRecord]
+    records: Sequence[FeedRecord]
 
 
 class FedRecord(NamedTuple):
@@ -56,12 +56,19 @@ class FeedState(NamedTuple):
     """How far the feed of a partition is; ``left_out`` counts records that were not appended.
 
     ``stored`` is the latest known offset before which all events and their effects are in history,
-    and the position of the event before it.
+    and the position of the event before it. ``log`` is what the offsets are of, ``found`` the log
+    that was last found in its place: the same one, unless that was created again or replaced.
     """
 
     offset: int | None
     left_out: int
     stored: tuple[int, str] | None
+    log: str = ""
+    found: str = ""
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.log not in ("", self.found)
 
 
 class Feed(Protocol):
@@ -82,11 +89,14 @@ class Feed(Protocol):
         """Append the records of ranges that begin at or before the next offset.
 
         Others, and all while too many events wait, only claim the ids of their events; so does a
-        feed that has not begun.
+        feed that has not begun, or that stopped because another log was found.
         """
 
-    async def begin(self, offsets: Mapping[int, int]) -> None:
-        """Begin to append at these offsets in the partitions that have not begun."""
+    async def begin(self, offsets: Mapping[int, int], log: str) -> None:
+        """Begin to append at these offsets of a log in the partitions that have not begun."""
+
+    async def found(self, log: str) -> None:
+        """Note which log is there; the feed stops while it is another than it began with."""
 
     async def states(self) -> list[FeedState]:
         """Return the state of each partition of entities."""

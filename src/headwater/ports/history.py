@@ -224,6 +224,8 @@ class Pruned(msgspec.Struct, frozen=True):
 
     history: int = 0
     events: int = 0
+    refs: frozenset[str] = frozenset()
+    """Tags and branches of a lake that kept such rows."""
 
 
 class EventFilter(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Outcomes of contexts: the answers of models and the scores, beside the records."""
+"""Outcomes of contexts: the answers of models and the scores, next to the records."""
 
 from __future__ import annotations
 

@@ -173,6 +173,13 @@ class LakeTail(Protocol):
     def bound(self, kind: LogKind, rows: int, *, after: Mark = "") -> Mark | None:
         """Return the mark of the n-th movable row after a mark, or None if there are fewer."""
 
+    def announce_move(self, kind: LogKind, upto: Mark) -> None:
+        """Note that rows up to a mark may be in the lake from now on.
+
+        ``export`` and ``trim`` raise LakeAheadError for a mark that was never announced: the tail
+        is an older copy, and gives the numbers of rows in the lake to other ones.
+        """
+
     def trim(self, kind: LogKind, upto: Mark) -> None:
         """Remove the rows up to a mark, and note the mark, in one transaction."""
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 
 import msgspec
 
-from headwater.model.indexes import Generation, IndexSpec, StoredDocument
+from headwater.model.indexes import Generation, IndexedDocument, IndexSpec, StoredDocument
 
 Embedding: TypeAlias = bytes
 """A vector of unit length: its numbers as little-endian 32-bit floats."""
@@ -217,8 +217,13 @@ class VectorIndex(Protocol):
         The status of one that is outdated in the active generation is ``indexing``.
         """
 
-    async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
-        """Return the ids of the next documents, in their order."""
+    async def list_documents(
+        self, index: str, *, prefix: str = "", after: str, limit: int
+    ) -> list[IndexedDocument]:
+        """Return the next documents whose ids begin with a prefix, by id, without their texts.
+
+        Ids are ordered by their code points. The status is that of `documents`.
+        """
 
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int

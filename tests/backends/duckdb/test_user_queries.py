@@ -236,6 +236,23 @@ async def test_a_pattern_names_many_files(parts: Embedded, tmp_path: Path) -> No
     assert (await parts.history.query("SELECT count(*) FROM orders", sources)).rows == [(6,)]
 
 
+@pytest.mark.parametrize("name", ["shop.v1.duckdb", "Headwater.duckdb", "main.duckdb", ".x.duckdb"])
+async def test_a_view_of_a_duckdb_file_may_name_the_database_of_its_tables(
+    parts: Embedded, tmp_path: Path, name: str
+) -> None:
+    files = [tmp_path / folder / name for folder in ("a", "b")]
+    for number, file in enumerate(files):
+        file.parent.mkdir()
+        with duckdb.connect(str(file)) as db:
+            own = "" if name != "shop.v1.duckdb" else "shop.main."
+            db.execute(f"CREATE TABLE orders AS SELECT {number} AS n")
+            db.execute(f"CREATE VIEW bought AS SELECT * FROM {own}orders")
+    sources = {"bought": str(files[0]), "orders": str(files[1])}
+    rows = await parts.history.query("SELECT bought.n, orders.n FROM bought, orders", sources)
+    assert list(map(tuple, rows.rows)) == [(0, 1)]
+    assert (await parts.history.query("SELECT count(*) FROM feature_history", sources)).rows
+
+
 async def test_two_sources_may_lie_in_one_duckdb_file(parts: Embedded, tmp_path: Path) -> None:
     path = tmp_path / "shop.duckdb"
     with duckdb.connect(str(path)) as db:

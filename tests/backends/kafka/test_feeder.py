@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
@@ -19,10 +19,11 @@ from conformance.deduplication import DAY
 from conformance.suite import Opened, click, outcome, until
 from headwater.backends.kafka import records
 from headwater.backends.kafka.address import parse_url
+from headwater.backends.kafka.client import TopicIdentity
 from headwater.backends.kafka.records import encode
 from headwater.core.partitioning import partition_of
 from headwater.model.values import MALFORMED, ServiceEvent
-from headwater.ports import Awaited, LogRecord, event_content, no_subjects
+from headwater.ports import Awaited, FeedRecord, Lease, event_content, no_subjects
 from headwater.settings.schema import Settings
 from tests.conformance.openings import openings
 from tests.kafka import PARTITIONS, Brokers, on_kafka
@@ -83,9 +84,9 @@ def send(settings: Settings, records: list[tuple[str, bytes, Mapping[str, Any]]]
     assert producer.flush(60) == 0
 
 
-async def read_all(store: Opened, count: int) -> list[ServiceEvent]:
+async def read_all(store: Opened, count: int, leases: Sequence[Lease] = ()) -> list[ServiceEvent]:
     """Read and commit events until there are so many."""
-    leases = await store.hold()
+    leases = leases or await store.hold()
     events: list[ServiceEvent] = []
 
     async def is_read() -> bool:
@@ -154,12 +155,21 @@ async def test_publishers_and_feeders_append_each_event_once(
         assert await store.bus.backlog() == 0
 
 
+async def test_the_first_publishers_of_a_process_append_all_that_they_sent(store: Opened) -> None:
+    events = [click(event_id="e1")] * 20
+    answers = await asyncio.gather(
+        *(store.bus.publish([event], dedup_window=DAY) for event in events)
+    )
+    assert sum(not answer.duplicate for (answer,) in answers) == 1
+    assert await store.bus.backlog() == 1  # no repetition waits in the topic for a feeder
+
+
 async def test_an_event_keeps_its_place_when_it_is_repeated_before_it_is_appended(
     store: Opened, settings: Settings
 ) -> None:
     events = [click(number=number, event_id=f"e{number}") for number in range(3)]
     # Accepted by a publisher that died, or could not reach Redis, before it appended them.
-    accepted = [encode(LogRecord(-1, event, event_content(event))) for event in events]
+    accepted = [encode(FeedRecord(-1, event, event_content(event))) for event in events]
     send(settings, [("u1", value, {"headers": headers}) for _, value, headers in accepted])
     await store.bus.publish([events[0]], dedup_window=DAY)
     async with appended(store):
@@ -227,13 +237,13 @@ async def test_records_of_other_producers_become_events(store: Opened, settings:
     async with appended(store):
         events = await read_all(store, 5)
     found = {event.entity_id: event for event in events if event.event_type == "click"}
-    topic = parse_url(settings.bus.url, settings.bus).topic
     first = found["u1"]
     assert (first.payload, first.timestamp.isoformat()) == (
         {"number": 1},
         "2026-01-01T00:00:00+00:00",
     )
-    assert first.event_id == f"{topic}-{partition_of('u1', PARTITIONS)}-0"
+    log = await TopicIdentity(parse_url(settings.bus.url, settings.bus), 60).read()
+    assert first.event_id == f"{log}-{partition_of('u1', PARTITIONS)}-0"
     assert found["u2"] == ServiceEvent(**{**whole, "timestamp": first.timestamp})
     assert found["u3"].payload == {"number": 3}
     problems = [event.payload for event in events if event.event_type == MALFORMED]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 
 import msgspec
 import pytest
@@ -15,10 +17,11 @@ from headwater import FeatureStore
 from headwater.core.clock import SystemClock
 from headwater.errors import CallerLimitError, ConfigError, InvalidInputError
 from headwater.model.callers import Caller, CallerLimits, set_caller
-from headwater.model.events import MirrorOptions, MirrorReport
+from headwater.model.events import MIRRORED, MirrorOptions, MirrorReport
 from headwater.settings.schema import Settings
 from headwater.store import event_mirror
-from headwater.store.event_mirror import MIRRORED, EventMirror
+from headwater.store.event_mirror import EventMirror
+from tests.backends.kafka.test_feeder import arguments
 from tests.kafka import Brokers
 
 
@@ -80,6 +83,45 @@ async def test_a_copy_that_is_interrupted_after_each_batch_continues(
             break
     assert interrupted >= 9
     assert await numbers(store) == list(range(900))
+
+
+async def test_each_record_is_copied_into_redis_once_though_copies_are_killed(
+    production: Settings, kafka: Brokers
+) -> None:
+    random, killed, url = Random(31), 0, kafka.new_topic()
+    send(url, range(1_000))
+    while True:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.backends.kafka.mirroring"),
+            *(arguments(production), url, "50"),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        for _ in range(random.randint(1, 4)):
+            if not await process.stdout.readline():
+                break
+        else:
+            process.kill()
+            killed += 1
+        if await process.wait() == 0:
+            break
+    assert killed >= 5
+    async with FeatureStore(settings=production) as store:
+        assert await numbers(store) == list(range(1_000))
+        assert (await copy(store, url)).records == 0
+
+
+async def test_topics_of_one_name_in_two_clusters_are_both_copied(
+    store: FeatureStore, kafka: Brokers
+) -> None:
+    url, other = kafka.new_topic(), Brokers()
+    topic = url.rpartition("/")[2]
+    send(url, range(20))
+    send(other.new_topic(topic), range(20, 30))
+    for each in (url, f"kafka://{other.addresses}/{topic}"):
+        await copy(store, each)
+        assert (await copy(store, each)).records == 0
+    assert await numbers(store) == list(range(30))
 
 
 async def test_records_that_are_no_events_are_counted_and_left_out(

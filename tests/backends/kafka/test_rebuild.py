@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -12,12 +12,14 @@ from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.kafka.address import parse_url
 from headwater.backends.kafka.client import TopicConsumer
 from headwater.backends.kafka.environment import group_of
+from headwater.backends.kafka.feeder import KafkaFeeder
 from headwater.backends.redis.client import Redis, command
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.worker import Worker
 from headwater.settings.schema import Settings
 from tests.engine.support import until
 from tests.kafka import PARTITIONS, Brokers, on_kafka
+from tests.schemas import Schemas
 
 USERS = [f"u{number}" for number in range(12)]
 
@@ -27,8 +29,9 @@ def settings(production: Settings, kafka: Brokers) -> Settings:
     return on_kafka(production, kafka.new_topic())
 
 
-@pytest.fixture
-async def shop(settings: Settings) -> AsyncIterator[FeatureStore]:
+@asynccontextmanager
+async def opened(settings: Settings) -> AsyncIterator[FeatureStore]:
+    """Open a shop that knows what each user bought."""
     store = FeatureStore(settings=settings)
 
     @entity(store)
@@ -44,29 +47,43 @@ async def shop(settings: Settings) -> AsyncIterator[FeatureStore]:
         yield store
 
 
+@pytest.fixture
+async def shop(settings: Settings) -> AsyncIterator[FeatureStore]:
+    async with opened(settings) as store:
+        yield store
+
+
 async def buy(shop: FeatureStore, *numbers: int) -> None:
     for number in numbers:
         for user in USERS:
             await shop.publish("buy", user, {"number": number})
 
 
-async def lose_redis(settings: Settings) -> None:
+async def lose_redis(settings: Settings, last: str = "") -> None:
+    """Delete the keys of a store, or those with this ending."""
     redis = Redis(settings.redis.url, timeout=60, connect_timeout=60)
     await redis.open()
     async for keys in redis.scan(settings.redis.prefix):
-        if keys:
-            await redis.calls([command(key, "DEL", key) for key in keys])
+        if lost := [key for key in keys if key.endswith(last)]:
+            await redis.calls([command(key, "DEL", key) for key in lost])
     await redis.close()
 
 
-async def test_every_event_is_handled_once_though_redis_was_lost(
-    shop: FeatureStore, settings: Settings
-) -> None:
+async def committed(shop: FeatureStore) -> dict[int, tuple[int, str]]:
+    """Return the offsets that the store has committed, with their notes."""
+    feeder = (await runtime_of(shop).open()).backends.feeder
+    assert isinstance(feeder, KafkaFeeder)
+    address = parse_url(shop.settings.bus.url, shop.settings.bus)
+    consumer = TopicConsumer(address, group_of(address, (await feeder.source()).store_id), 60)
+    try:
+        return await consumer.committed(range(PARTITIONS))
+    finally:
+        await consumer.close()
+
+
+async def buy_until_committed(shop: FeatureStore) -> int:
+    """Let all users buy numbers until the store has committed how far it is; return the last."""
     backends = (await runtime_of(shop).open()).backends
-    worker = Worker(shop)
-    running = asyncio.create_task(worker.run())
-    address = parse_url(settings.bus.url, settings.bus)
-    consumer = TopicConsumer(address, group_of(address), 60)
     number = 0
 
     async def is_committed() -> bool:
@@ -74,25 +91,52 @@ async def test_every_event_is_handled_once_though_redis_was_lost(
         number += 1
         await buy(shop, number)
         await backends.offline.maintain()
-        return len(await consumer.committed(range(PARTITIONS))) == PARTITIONS
+        return len(await committed(shop)) == PARTITIONS
 
     await until(is_committed)
-    await consumer.close()
+    return number
+
+
+async def test_every_event_is_handled_once_though_redis_was_lost(
+    shop: FeatureStore, settings: Settings
+) -> None:
+    worker = Worker(shop)
+    running = asyncio.create_task(worker.run())
+    number = await buy_until_committed(shop)
     await buy(shop, number + 1, number + 2)  # handled, and perhaps in history
     await until(lambda: _is_handled(shop))
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
     await buy(shop, number + 3)  # not handled
+    offsets = await committed(shop)
     await lose_redis(settings)
     await buy(shop, number + 4)  # accepted while Redis has no store
     await shop.admin.rebuild(adopt=True)
+    assert await committed(shop) == offsets
     await buy(shop, number + 5)
     await Worker(shop).drain()
     for user in USERS:
         assert await shop.get_feature("bought", user) == list(range(1, number + 6))
     logged = await shop.bus.list(entity_id="u1", limit=1_000)
     assert sorted(each.event.payload["number"] for each in logged) == list(range(1, number + 6))
+
+
+async def test_another_store_on_the_topic_has_an_offset_of_its_own(
+    shop: FeatureStore, settings: Settings, schemas: Schemas
+) -> None:
+    running = asyncio.create_task(Worker(shop).run())
+    last = await buy_until_committed(shop)
+    running.cancel()
+    with suppress(asyncio.CancelledError):
+        await running
+    with schemas.lent() as schema:
+        names = {"redis": {"prefix": schema}, "postgres": {"schema": schema}}
+        async with opened(settings.replace(**names)) as other:
+            await Worker(other).drain()
+            for user in USERS:
+                assert await other.get_feature("bought", user) == list(range(1, last + 1))
+        await lose_redis(settings.replace(**names))
 
 
 async def _is_handled(shop: FeatureStore) -> bool:

@@ -12,7 +12,7 @@ from headwater.backends.kafka import client
 from headwater.backends.kafka.address import TopicAddress, parse_url
 from headwater.backends.kafka.client import Sent, TopicConsumer, TopicProducer
 from headwater.errors import BackendError, BackendUnavailableError
-from headwater.settings.groups import BusSettings
+from headwater.settings.servers import BusSettings
 from tests.kafka import Brokers
 
 RECORD: Sent = (0, b"u1", b"{}", [])

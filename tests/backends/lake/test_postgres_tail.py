@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import asyncpg
 import pytest
+from sqlalchemy.engine import make_url
 
 from headwater import FeatureStore, ServiceEvent
 from headwater.backends.connect import connect
 from headwater.backends.lake.store import LakeOfflineStore, catalog_in_postgres
 from headwater.backends.postgres import store as postgres_store
-from headwater.core.clock import SystemClock
-from headwater.errors import ConfigError
+from headwater.backends.postgres.lake_tail import PostgresLakeTail
+from headwater.core.clock import SystemClock, to_micros
+from headwater.core.partitioning import partition_of
+from headwater.errors import ConfigError, LakeAheadError
 from headwater.ports import OfflineStore
 from headwater.settings.schema import Settings
 from tests.backends.lake.rolling_process import SERVERS
@@ -163,6 +168,69 @@ async def test_old_values_and_events_are_pruned_from_the_lake_and_from_postgres(
     await opened.lifecycle.close()
 
 
+async def test_a_postgres_that_is_an_older_copy_than_its_lake_is_refused(lake: Settings) -> None:
+    connection = await asyncpg.connect(lake.postgres.url)
+    await connection.execute(f"SET search_path = {lake.postgres.schema}")
+    async with store_of(lake) as store:
+        await click(store, range(10))
+        await store.lake.compact()
+        copied = await connection.fetch("SELECT moved, trimmed, deleted, kind FROM _lake")
+        last = await connection.fetchval("SELECT last_value FROM _history_seq")
+        await click(store, range(10, 20))
+        await store.lake.compact()
+    # As in a copy of that time, which new rows were written to.
+    await connection.executemany(
+        "UPDATE _lake SET moved = $1, trimmed = $2, deleted = $3 WHERE kind = $4",
+        [tuple(row) for row in copied],
+    )
+    await connection.execute("DELETE FROM _history WHERE seq > $1", last)
+    await connection.execute("SELECT setval('_history_seq', $1)", last)
+    async with store_of(lake) as store:
+        await click(store, range(20, 45))
+        with pytest.raises(LakeAheadError, match=f"Postgres has moved rows up to {last} only"):
+            await store.get_feature_history("clicked", "u1")
+        with pytest.raises(LakeAheadError):
+            await store.lake.compact()
+    assert await rows_in_postgres(lake, f"_history WHERE seq > {last}") == 25
+    await connection.close()
+
+
+async def test_a_partition_without_new_events_costs_no_deletions(
+    lake: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    deletions, execute = 0, PostgresLakeTail._execute  # noqa: SLF001 - what it asks Postgres
+
+    async def counted(self: PostgresLakeTail, sql: str, *given: object) -> None:
+        nonlocal deletions
+        deletions += "DELETE FROM _events" in sql
+        await execute(self, sql, *given)
+
+    monkeypatch.setattr(PostgresLakeTail, "_execute", counted)
+
+    async def moved_and_deleted(store: FeatureStore, numbers: range) -> None:
+        await click(store, numbers, "u1")
+        await store.lake.compact()
+        while await rows_in_postgres(lake, "_events"):
+            await store.lake.compact()
+
+    async with store_of(lake) as store:
+        await moved_and_deleted(store, range(5))
+        quiet = next(p for p in range(_PARTITIONS) if p != partition_of("u1", _PARTITIONS))
+        year_ago = to_micros(datetime.now(UTC) - timedelta(days=365)) // 1_000 << 20
+        opened = await connect(lake, SystemClock())
+        assert opened.lake is not None
+        tables = await opened.lake()
+        assert isinstance(tables, LakeOfflineStore)
+        state = tables.tables["events"].state()
+        marks = json.loads(state.mark) | {str(quiet): year_ago}
+        tables.tables["events"].commit(state, mark=json.dumps(marks))
+        await opened.lifecycle.close()
+        await moved_and_deleted(store, range(5, 10))
+        deletions = 0
+        await moved_and_deleted(store, range(10, 15))
+        assert 0 < deletions < 20
+
+
 async def test_only_one_process_has_the_lock(lake: Settings) -> None:
     one, other = await connect(lake, SystemClock()), await connect(lake, SystemClock())
     assert one.lake is not None
@@ -185,6 +253,14 @@ async def test_only_one_process_has_the_lock(lake: Settings) -> None:
 def test_the_catalog_takes_the_password_and_refuses_what_it_does_not_read() -> None:
     given = Settings().replace(postgres={"url": "postgresql://ann@h/d", "password": "p4ss"})
     assert "ann:p4ss@h/d" in catalog_in_postgres(given.postgres)
+    several = given.replace(postgres={"hosts": "one:5433,[::1]"})
+    address = make_url(catalog_in_postgres(several.postgres))
+    assert address.host is None
+    assert address.query["host"] == "one,::1"
+    assert address.query["port"] == "5433,5432"
+    assert address.query["target_session_attrs"] == "read-write"
     rotating = given.replace(postgres={"credentials": "a:b"})
     with pytest.raises(ConfigError, match="name a REST catalog"):
         catalog_in_postgres(rotating.postgres)
+    with pytest.raises(ConfigError, match="name a REST catalog"):
+        catalog_in_postgres(given.replace(postgres={"pooler": "transaction"}).postgres)

@@ -8,13 +8,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
 from headwater.model.values import new_id
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox
 from tests.backends.postgres.story import Open
+from tests.poolers import through_pooler
 
 
 @pytest.fixture
@@ -22,6 +23,7 @@ async def settings(postgres_url: str) -> AsyncIterator[Settings]:
     """Settings with a schema for the test."""
     schema = f"test_{new_id()[-12:]}"
     postgres = {"url": postgres_url, "schema": schema, "pool_size": 5, "connect_timeout": 60}
+    postgres |= through_pooler(postgres_url)
     # A server on an overloaded machine answers late, and is not down.
     yield Settings().replace(postgres=postgres, record={"timeout": 60})
     connection = await asyncpg.connect(postgres_url)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.migrate import VERSION, migrate
-from headwater.backends.postgres.pool import Connection
 from headwater.settings.schema import Settings
 
 

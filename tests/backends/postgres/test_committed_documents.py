@@ -7,9 +7,9 @@ from unittest import mock
 
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.outbox_consumer import LIMITS
-from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
 from headwater.backends.postgres.vectors.search import nearest
 from headwater.core.clock import SystemClock

@@ -9,9 +9,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.migrate import VERSION, migrate
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
 from headwater.errors import (
     BackendError,
@@ -24,8 +24,8 @@ from headwater.model.health import Health
 from headwater.ports import Point
 from headwater.settings.schema import Settings
 from tests.backends.postgres.outbox import MemoryOutbox, value_row
-from tests.backends.postgres.proxy import Proxy
 from tests.backends.postgres.story import START, Open, change, rows, until, value_at, values
+from tests.proxy import Proxy
 
 WELL = Health("postgres", ok=True)
 
@@ -166,6 +166,7 @@ def with_url(settings: Settings, **parts: str) -> Settings:
     return settings.replace(postgres={"url": url})
 
 
+@pytest.mark.direct
 async def test_a_wrong_password_is_reported_without_showing_it(settings: Settings) -> None:
     said = await refused(with_url(settings, password="guessed-wrong"))
     assert "refuses the user or the password" in said
@@ -173,11 +174,13 @@ async def test_a_wrong_password_is_reported_without_showing_it(settings: Setting
     assert "guessed-wrong" not in said
 
 
+@pytest.mark.direct
 async def test_an_unknown_database_is_reported(settings: Settings) -> None:
     said = await refused(with_url(settings, database="nowhere"))
     assert 'database "nowhere" does not exist; create it' in said
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize("where", [{"port": "1"}, {"host": "nowhere.invalid"}])
 async def test_a_missing_server_is_reported(settings: Settings, where: dict[str, str]) -> None:
     said = await said_when_used(with_url(settings, **where))
@@ -185,6 +188,7 @@ async def test_a_missing_server_is_reported(settings: Settings, where: dict[str,
     assert said.endswith("start it, or correct HEADWATER_POSTGRES_URL")
 
 
+@pytest.mark.direct
 async def test_an_unresponsive_server_is_reported(settings: Settings) -> None:
     async def listen_in_silence(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
@@ -196,12 +200,13 @@ async def test_an_unresponsive_server_is_reported(settings: Settings) -> None:
         assert "did not answer in time" in await said_when_used(silent)
 
 
+@pytest.mark.direct
 @pytest.mark.parametrize(
     ("url", "problem"),
     [
         ("", "Postgres has no address; set HEADWATER_POSTGRES_URL"),
         ("redis://localhost", "HEADWATER_POSTGRES_URL cannot be used: invalid DSN"),
-        ("nonsense", "HEADWATER_POSTGRES_URL cannot be used: invalid DSN"),
+        ("nonsense", "HEADWATER_POSTGRES_URL has an invalid host or port"),
         ("postgresql://me:hun/ter2@localhost/app", "HEADWATER_POSTGRES_URL has an invalid host"),
         ("postgresql://me:hunter2@[::1/app", "HEADWATER_POSTGRES_URL has an invalid host or port"),
     ],
@@ -243,11 +248,13 @@ async def clerk(settings: Settings, database: Connection) -> AsyncIterator[Setti
     await database.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
 
 
+@pytest.mark.direct
 async def test_a_user_without_permission_to_create_tables_gets_an_error(clerk: Settings) -> None:
     with pytest.raises(BackendError, match="grant it to the user"):
         await migrate(clerk.replace(postgres={"schema": "not_there_yet"}))
 
 
+@pytest.mark.direct
 async def test_a_user_who_may_only_use_the_tables_is_enough(
     clerk: Settings, outbox: MemoryOutbox
 ) -> None:
@@ -266,16 +273,18 @@ async def test_a_user_who_may_only_use_the_tables_is_enough(
 
 @pytest.fixture
 async def proxy(postgres_url: str) -> AsyncIterator[Proxy]:
-    proxy = Proxy(postgres_url)
+    there = urlsplit(postgres_url)
+    proxy = Proxy(there.port or 5432, there.hostname or "127.0.0.1")
     await proxy.open()
     yield proxy
     await proxy.close()
 
 
+@pytest.mark.direct
 async def test_a_server_that_was_down_is_used_again_when_it_is_up(
-    proxy: Proxy, opening: Open, outbox: MemoryOutbox
+    proxy: Proxy, postgres_url: str, opening: Open, outbox: MemoryOutbox
 ) -> None:
-    past = await opening(postgres={"url": proxy.url})
+    past = await opening(postgres={"url": proxy.url(postgres_url)})
     outbox.put(value_row(1, 1))
     assert await values(past) == [1]
 
@@ -339,6 +348,7 @@ async def test_more_users_than_connections_wait_for_each_other(opening: Open) ->
     assert [answer[0][0] for answer in answers] == [1] * 20
 
 
+@pytest.mark.direct
 async def test_a_server_without_free_connections_is_reported(
     clerk: Settings, database: Connection
 ) -> None:

@@ -13,7 +13,7 @@ from headwater.errors import (
     HeadwaterError,
     SchemaError,
 )
-from headwater.settings.groups import PostgresSettings
+from headwater.settings.servers import PostgresSettings
 
 SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="past")
 
@@ -55,7 +55,8 @@ SETTINGS = PostgresSettings(url="postgresql://me:secret@db:5432/shop", schema="p
             asyncpg.InsufficientPrivilegeError("permission denied for table _history"),
             BackendUnavailableError,
             "Postgres at postgresql://me:***@db:5432/shop denied permission: permission denied for "
-            "table _history; grant it to the user in HEADWATER_POSTGRES_URL",
+            "table _history; grant it to the user in HEADWATER_POSTGRES_URL, as `headwater doctor "
+            "grants --print` shows",
         ),
         (
             asyncpg.exceptions.ClientConfigurationError("invalid DSN"),

@@ -11,8 +11,8 @@ import duckdb
 import pytest
 
 from headwater.backends.postgres import exports, history_sql
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.core.partitioning import bucket_of
 from headwater.errors import BackendUnavailableError

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from headwater.backends.postgres import store
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.core.codec import Kind
 from headwater.engine.event_log import EventQuery, sql_of
 from headwater.errors import InvalidInputError

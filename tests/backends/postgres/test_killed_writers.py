@@ -17,7 +17,7 @@ from tests.backends.postgres.documents import embedding, near, spec, with_terms
 from tests.backends.postgres.story import Open, until
 from tests.servers import restartable_postgres
 
-pytestmark = pytest.mark.chaos
+pytestmark = [pytest.mark.chaos, pytest.mark.direct]
 
 ROOT = Path(__file__).parents[3]
 KILLS = 2

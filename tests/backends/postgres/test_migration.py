@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.migrate import VERSION, migrate
-from headwater.backends.postgres.pool import Connection
 from headwater.errors import HeadwaterError
 from headwater.ports import RecordQuery
 from headwater.settings.schema import Settings

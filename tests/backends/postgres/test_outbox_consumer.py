@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from headwater.backends.postgres import outbox_consumer as drain
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import LogKind, OutboxBatch, Point
 from tests.backends.postgres.outbox import MemoryOutbox, event_row, value_row
@@ -367,6 +367,8 @@ async def test_maintenance_skips_a_drain_by_another_process_and_a_reader_waits(
 
 
 async def waits_for_a_lock(database: Connection) -> bool:
+    # In a transaction, the first answer would be repeated.
+    await database.execute("SELECT pg_stat_clear_snapshot()")
     count: int = await database.fetchval(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE application_name = 'headwater/' || current_schema() AND wait_event_type = 'Lock'"

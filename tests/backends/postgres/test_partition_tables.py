@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.history_sql import partitions_of
 from headwater.backends.postgres.migrate import migrate
@@ -19,7 +20,6 @@ from headwater.backends.postgres.partition_tables import (
     Month,
     month_of,
 )
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.ports import Point
 from headwater.settings.schema import Settings
@@ -225,6 +225,7 @@ async def test_a_long_search_is_not_disturbed_and_the_months_come_later(
     assert await months(database) != before
 
 
+@pytest.mark.direct
 async def test_a_user_who_may_not_add_months_can_do_everything_else(
     past: PostgresEnvironment,
     settings: Settings,

@@ -17,8 +17,8 @@ import pytest
 from conformance.outcomes import outcome
 from headwater.backends.postgres import pool, shared_commits
 from headwater.backends.postgres import records as module
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.backends.sql_lists import NEWEST_FIRST
 from headwater.errors import (
     BackendError,
@@ -171,6 +171,7 @@ async def test_a_commit_that_waits_for_a_lock_is_given_up_and_the_next_one_is_no
     assert len(await past.records.records(RecordQuery())) == 2
 
 
+@pytest.mark.direct
 async def test_a_silent_connection_does_not_block_others_for_long(
     opening: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +202,7 @@ async def test_a_silent_connection_does_not_block_others_for_long(
         await past.close()
 
 
+@pytest.mark.direct
 async def test_a_cancelled_read_does_not_wait_for_a_silent_connection(
     opening: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -239,6 +241,7 @@ async def test_work_on_a_connection_that_closes_is_repeated_on_another(
     assert await past._postgres.run(work) == 7  # noqa: SLF001
 
 
+@pytest.mark.direct
 async def test_a_long_idle_connection_is_replaced(
     past: PostgresEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,6 +280,7 @@ async def test_a_connection_that_is_lost_is_not_noticed(
     assert len(await past.records.records(RecordQuery())) == 2
 
 
+@pytest.mark.direct
 async def test_an_outage_of_postgres_is_reported_and_acknowledged_records_survive_it(
     opening: Open,
 ) -> None:

@@ -3,29 +3,40 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
 import asyncpg
 import duckdb
 import pytest
 from prometheus_client import REGISTRY
 
-from headwater import FeatureStore, ServiceEvent, entity, feature
-from headwater.backends.postgres import replicas
+from headwater import FeatureStore, Index, ServiceEvent, context, entity, feature
+from headwater.backends.postgres import environment, replicas
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
 from headwater.backends.postgres.inspection import inspect
-from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import ReplicaReads, replica_pools
 from headwater.core.clock import SystemClock, to_micros
+from headwater.core.masking import FileText
 from headwater.errors import ConfigError, InvalidInputError
 from headwater.model.values import new_id
 from headwater.ports import FrameColumn, FrameQuery, SeriesQuery
 from headwater.settings.schema import Settings
+from headwater.settings.servers import PostgresSettings
+from tests.backends.postgres.documents import embedding, near, spec, write
 from tests.backends.postgres.outbox import MemoryOutbox
 from tests.backends.postgres.story import START, Open, change, rows, until, values
 from tests.conftest import on_servers
-from tests.servers import Machine, replica_of, restartable_postgres
+from tests.servers import Machine, promote, replica_of, restartable_postgres
+from tests.stored import record
+
+pytestmark = pytest.mark.direct
 
 ON_REPLICA = "SELECT pg_is_in_recovery()"
 
@@ -60,8 +71,14 @@ async def past(pair: Pair, opening: Open, monkeypatch: pytest.MonkeyPatch) -> Po
 async def replica(pair: Pair) -> AsyncIterator[Connection]:
     connection = await asyncpg.connect(pair.replica_url)
     yield connection
-    await connection.execute("SELECT pg_wal_replay_resume()")
+    await resume(connection)
     await connection.close()
+
+
+async def resume(replica: Connection) -> None:
+    """Let the replica replay again, which may at once be in the way of this very statement."""
+    with suppress(asyncpg.SerializationError):
+        await replica.execute("SELECT pg_wal_replay_resume()")
 
 
 def read_by(server: str) -> float:
@@ -134,7 +151,7 @@ async def test_a_read_waits_until_the_replica_has_what_was_written_before(
     done, _ = await asyncio.wait({reading}, timeout=0.3)
     assert not done
     before = read_by("replica")
-    await replica.execute("SELECT pg_wal_replay_resume()")
+    await resume(replica)
     assert await reading == [1]
     assert read_by("replica") == before + 1
 
@@ -151,7 +168,7 @@ async def test_a_replica_that_stays_behind_is_not_read(
     before = read_by("primary")
     assert await values(impatient) == [1, 2]
     assert read_by("primary") == before + 1
-    await replica.execute("SELECT pg_wal_replay_resume()")
+    await resume(replica)
     assert await values(past) == [1, 2]
     assert await is_on_replica(impatient)
 
@@ -164,7 +181,7 @@ async def test_a_replica_that_could_not_be_used_is_not_tried_at_once_again(
     await replica.execute("SELECT pg_wal_replay_pause()")
     await past.offline.append([change(1)])
     assert await values(past) == [1]
-    await replica.execute("SELECT pg_wal_replay_resume()")
+    await resume(replica)
     assert not await is_on_replica(past)
 
 
@@ -214,6 +231,118 @@ async def test_a_training_set_has_what_was_published_and_not_what_was_forgotten(
         assert read_by("primary") == primary
 
 
+async def test_known_values_and_contexts_do_not_miss_what_a_replica_has_not_replayed(
+    pair: Pair, redis_url: str, replica: Connection
+) -> None:
+    schema = f"test_{new_id()[-12:]}"
+    of_replica = {"replica_url": pair.replica_url, "replica_timeout": 60, "replica_reads": "all"}
+    store = FeatureStore(
+        settings=on_servers(redis_url, pair.url, schema).replace(postgres=of_replica)
+    )
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="clicked", default=0, freshness="caught_up")
+    def clicks(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["clicks"])
+
+    Index(store, "docs", embedder="lexical")
+
+    @context(store, freshness_sla="1m")
+    async def prompt(user_id: str) -> list[str]:
+        chunks = await store.search("docs", "refunds", mode="text")
+        return [f"{await store.get_feature('clicks', user_id)}", *(chunk.text for chunk in chunks)]
+
+    async with store:
+        await store.publish("clicked", "u1", {"clicks": 1})
+        await store.index("docs", "d1", "refunds take a week")
+        await store.drain()
+        first = SystemClock().now()
+        made = await store.assemble("prompt", {"user_id": "u1"})
+        assert (made.content, made.freshness_status) == ("1\n\nrefunds take a week", "guaranteed")
+        await replica.execute("SELECT pg_wal_replay_pause()")
+        await store.publish("clicked", "u1", {"clicks": 2})
+        await store.index("docs", "d1", "refunds take a day")
+        await store.drain()
+        made = await store.assemble("prompt", {"user_id": "u1"})
+        assert (made.content, made.freshness_status) == ("2\n\nrefunds take a day", "guaranteed")
+        spine = [{"user_id": "u1", "timestamp": at} for at in (first, SystemClock().now())]
+        reading = asyncio.create_task(store.get_historical_features(spine, ["clicks"], known=True))
+        done, _ = await asyncio.wait({reading}, timeout=0.3)
+        assert not done
+        before = read_by("replica")
+        await resume(replica)
+        assert [row["clicks"] for row in await reading] == [1, 2]
+        assert read_by("replica") > before
+
+
+@pytest.fixture
+async def shared(pair: Pair, opening: Open, monkeypatch: pytest.MonkeyPatch) -> PostgresEnvironment:
+    """A store that reads everything that it may from its replica."""
+    monkeypatch.setattr(replicas, "_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(environment, "SHORT_SECONDS", 60.0)
+    replica = {"replica_url": pair.replica_url, "replica_timeout": 60, "replica_reads": "all"}
+    return await opening(postgres=replica)
+
+
+async def test_records_and_searches_see_every_write_before_them_on_the_replica(
+    shared: PostgresEnvironment,
+) -> None:
+    await shared.vectors.create("docs", spec())
+    await shared.vectors.activate("docs", 1)
+    before, primary = read_by("replica"), read_by("primary")
+    for number in range(20):
+        written = record()
+        await shared.records.append(written, [b"key"])
+        assert (await shared.records.get(written.context_id)) == written
+        assert len(await shared.records.find(b"key", limit=100)) == number + 1
+        vector = embedding(1, number, 0)
+        await shared.vectors.write([write(f"d{number}", f"text {number}", vectors=[vector])])
+        hits = await shared.vectors.nearest(near(vector, limit=100))
+        assert len(hits.hits) == number + 1
+    assert read_by("replica") == before + 60
+    assert read_by("primary") == primary
+
+
+async def test_records_and_searches_do_not_wait_long_for_a_replica(
+    pair: Pair, opening: Open, replica: Connection
+) -> None:
+    past = await opening(postgres={"replica_url": pair.replica_url, "replica_reads": "all"})
+    await past.vectors.create("docs", spec())
+    await past.vectors.activate("docs", 1)
+    await replica.execute("SELECT pg_wal_replay_pause()")
+    written, before = record(), read_by("primary")
+    await past.records.append(written, [])
+    assert await past.records.get(written.context_id) == written
+    vector = embedding(1, 0, 0)
+    await past.vectors.write([write("d", "text", vectors=[vector])])
+    assert len((await past.vectors.nearest(near(vector))).hits) == 1
+    assert read_by("primary") == before + 2
+
+
+async def test_records_and_searches_use_the_primary_without_the_setting(
+    past: PostgresEnvironment,
+) -> None:
+    before, written = read_by("replica"), record()
+    await past.records.append(written, [])
+    assert await past.records.get(written.context_id) == written
+    assert await past.vectors.generations() == []
+    assert read_by("replica") == before
+
+
+async def test_a_redacted_record_is_not_shown_by_the_replica(shared: PostgresEnvironment) -> None:
+    written = record()
+    await shared.records.append(written, [])
+    assert await shared.records.redact(
+        written.context_id, expected=written.redactions, disclosures=b"{}", redactions=b"[1]"
+    )
+    stored = await shared.records.get(written.context_id)
+    assert stored is not None
+    assert (stored.disclosures, stored.redactions) == (b"{}", b"[1]")
+
+
 async def test_of_several_replicas_one_that_can_be_used_is_read(pair: Pair, opening: Open) -> None:
     user, _, host = pair.replica_url.partition("@")
     past = await opening(
@@ -221,6 +350,144 @@ async def test_of_several_replicas_one_that_can_be_used_is_read(pair: Pair, open
     )
     for _ in range(3):
         assert await is_on_replica(past)
+
+
+class Silent(NamedTuple):
+    """A server that accepts connections and never answers, first of two replicas."""
+
+    url: str
+    accepted: list[asyncio.StreamWriter]
+
+
+@pytest.fixture
+async def silent(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Silent]:
+    accepted: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: accepted.append(writer), "127.0.0.1", 0)
+    monkeypatch.setattr(random, "shuffle", lambda _: None)
+    user, _, host = pair.replica_url.partition("@")
+    port = server.sockets[0].getsockname()[1]
+    yield Silent(f"{user}@127.0.0.1:{port},{host}", accepted)
+    for writer in accepted:
+        writer.transport.abort()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_a_dead_replica_of_two_delays_one_read_only(silent: Silent, opening: Open) -> None:
+    past = await opening(postgres={"replica_url": silent.url, "connect_timeout": 1})
+    for _ in range(3):
+        assert await is_on_replica(past)
+    assert len(silent.accepted) == 1
+
+
+async def test_a_replica_that_failed_is_tried_by_one_read_at_a_time(
+    silent: Silent, opening: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past = await opening(postgres={"replica_url": silent.url, "connect_timeout": 1})
+    monkeypatch.setattr(replicas, "_PAUSE_SECONDS", 0.0)
+    assert await is_on_replica(past)
+    monkeypatch.setattr(replicas, "_PAUSE_SECONDS", 600.0)
+    assert all(await asyncio.gather(*[is_on_replica(past) for _ in range(5)]))
+    assert len(silent.accepted) == 2
+
+
+async def test_a_replica_that_hangs_does_not_hold_a_read(pair: Pair, opening: Open) -> None:
+    past = await opening(postgres={"replica_url": pair.replica_url, "replica_timeout": 1})
+    assert await is_on_replica(past)
+    with pair.replica.paused():
+        async with asyncio.timeout(30):  # half of what a statement may take
+            # One on the connection that is open, and one on a new connection.
+            reads = await asyncio.gather(is_on_replica(past), is_on_replica(past))
+    assert not any(reads)
+
+
+@pytest.mark.parametrize("function", ["pg_control_system", "pg_control_recovery"])
+async def test_servers_that_do_not_say_how_far_they_are_are_read_from_the_primary(
+    past: PostgresEnvironment, pair: Pair, settings: Settings, database: Connection, function: str
+) -> None:
+    await database.execute(f"ALTER FUNCTION pg_catalog.{function}() RENAME TO hidden")
+    try:
+        assert not await is_on_replica(past)
+        asked = settings.replace(postgres={"replica_url": pair.replica_url})
+        [told] = [
+            each.found for each in await inspect(asked, SystemClock()) if each.check == "replica"
+        ]
+        assert "cannot say how far it is" in told
+    finally:
+        await database.execute(f"ALTER FUNCTION pg_catalog.hidden() RENAME TO {function}")
+    await until(lambda: is_on_replica(past))
+
+
+@pytest.fixture
+def chain(pair: Pair) -> Iterator[tuple[str, str]]:
+    """Two replicas of the primary."""
+    with replica_of(pair.url) as (first, _), replica_of(pair.url) as (second, _):
+        yield first, second
+
+
+async def test_a_replica_that_follows_a_former_primary_is_not_read(
+    pair: Pair, chain: tuple[str, str], database: Connection
+) -> None:
+    promoted_url, left_url = chain
+    await promote(promoted_url)
+    await database.execute("CREATE TABLE lost AS SELECT repeat('x', 99) FROM generate_series(1, 9)")
+    left = await asyncpg.connect(left_url)
+
+    async def has_lost() -> bool:
+        return bool(await left.fetchval("SELECT 1 FROM pg_class WHERE relname = 'lost'"))
+
+    await until(has_lost)
+    settings = PostgresSettings(url=promoted_url, replica_url=left_url)
+    primary, pools = Postgres(settings), replica_pools(settings, {})
+    reads = ReplicaReads(primary, pools, 2.0)
+
+    async def is_read() -> bool:
+        return bool(await reads.run(lambda connection: connection.fetchval(ON_REPLICA)))
+
+    assert not await is_read()
+    for postgres in (primary, *pools):
+        await postgres.close()
+    await left.close()
+
+
+async def test_a_replica_that_follows_the_new_primary_is_read(
+    chain: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replicas, "_PAUSE_SECONDS", 0.0)
+    promoted_url, following_url = chain
+    promoted, following = [await asyncpg.connect(url) for url in chain]
+
+    async def follow(source: str) -> None:
+        await following.execute(f"ALTER SYSTEM SET primary_conninfo = '{source}'")
+        await following.execute("SELECT pg_reload_conf()")
+
+    async def has_less() -> bool:
+        """Whether it receives nothing more, and has nothing that the other one lacks."""
+        if await following.fetchval("SELECT count(*) FROM pg_stat_wal_receiver"):
+            return False
+        lsn = await following.fetchval("SELECT pg_last_wal_receive_lsn()::text")
+        sql = "SELECT pg_last_wal_replay_lsn() >= $1::text::pg_lsn"
+        return bool(await promoted.fetchval(sql, lsn))
+
+    await follow("")
+    await until(has_less)
+    await promote(promoted_url)
+    server = urlsplit(promoted_url)
+    await follow(
+        f"host=127.0.0.1 port={server.port} user={server.username} password={server.password}"
+    )
+    settings = PostgresSettings(url=promoted_url, replica_url=following_url)
+    primary, pools = Postgres(settings), replica_pools(settings, {})
+    reads = ReplicaReads(primary, pools, 2.0)
+
+    async def is_read() -> bool:
+        return bool(await reads.run(lambda connection: connection.fetchval(ON_REPLICA)))
+
+    await until(is_read)
+    for postgres in (primary, *pools):
+        await postgres.close()
+    await promoted.close()
+    await following.close()
 
 
 async def test_a_read_that_is_in_the_way_of_the_replay_is_repeated(
@@ -289,3 +556,25 @@ async def test_the_doctor_examines_every_replica(
     await database.execute("CREATE TABLE later (n integer)")
     [(_, reason)] = await found(pair.replica_url)
     assert "behind the primary" in reason
+
+
+async def test_a_password_in_the_address_of_a_replica_is_used_there(
+    pair: Pair, replica: Connection
+) -> None:
+    primary = await asyncpg.connect(pair.url)
+    await primary.execute("CREATE ROLE reader LOGIN PASSWORD 'own'")
+    await primary.close()
+
+    async def is_there() -> bool:
+        roles = "SELECT count(*) FROM pg_roles WHERE rolname = 'reader'"
+        return bool(await replica.fetchval(roles))
+
+    await until(is_there)
+    place = urlsplit(pair.url)
+    replica_url = pair.replica_url.replace(f"{place.username}:{place.password}@", "reader:own@")
+    for password in (place.password or "", FileText.of(place.password or "", Path("/none"))):
+        (pool,) = replica_pools(
+            PostgresSettings(url=pair.url, password=password, replica_url=replica_url), {}
+        )
+        assert await pool.run(lambda found: found.fetchval("SELECT current_user")) == "reader"
+        await pool.close()

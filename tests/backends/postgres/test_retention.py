@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 from headwater.backends.postgres import history_sql, partition_tables, retention
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.partition_tables import Month, month_of
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock, from_micros, to_micros
 from headwater.model.values import Cell
 from headwater.ports import Change, Point, Pruned
@@ -179,6 +179,7 @@ async def test_while_a_reader_has_a_snapshot_rows_are_deleted_and_no_month_is_re
     assert await database.fetchval("SELECT to_regclass($1)", MERGED) is None
 
 
+@pytest.mark.direct
 @pytest.mark.usefixtures("months")
 async def test_a_user_who_may_not_remove_months_can_prune(
     settings: Settings, past: PostgresEnvironment, outbox: MemoryOutbox, database: Connection

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from headwater.backends.postgres import outbox_consumer, store_identity
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.ports import Positions, StoreIdentity
@@ -223,6 +223,8 @@ async def test_adoption_waits_for_rows_that_are_being_taken_and_other_changes_do
 
 
 async def waits_for_a_lock(database: Connection) -> bool:
+    # In a transaction, the first answer would be repeated.
+    await database.execute("SELECT pg_stat_clear_snapshot()")
     count: int = await database.fetchval(
         "SELECT count(*) FROM pg_stat_activity"
         " WHERE application_name = 'headwater/' || current_schema() AND wait_event_type = 'Lock'"

@@ -9,8 +9,8 @@ from decimal import Decimal
 
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.errors import BackendError, BackendUnavailableError, InvalidInputError
 from headwater.ports import Rows
 from tests.backends.postgres.outbox import MemoryOutbox, event_row

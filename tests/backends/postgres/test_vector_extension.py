@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 import asyncpg
 import pytest
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment, open_postgres
 from headwater.backends.postgres.migrate import migrate
-from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors import chunk_tables
 from headwater.core.clock import SystemClock
 from headwater.errors import BackendError, InvalidInputError
@@ -65,6 +65,7 @@ async def test_an_extension_in_any_schema_is_used(
     assert await new.vectors.embeddings("docs", 1, [content_hash]) == {content_hash: X}
 
 
+@pytest.mark.direct
 async def test_without_the_right_to_create_it_only_indexes_fail(
     elsewhere: Settings, outbox: MemoryOutbox
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.core.batching import batched
 from headwater.ports import Compare, DocumentWrite, IndexedChunk
 from tests.backends.postgres.documents import near, spec

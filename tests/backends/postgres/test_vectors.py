@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from conformance.documents import stored_document
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.environment import PostgresEnvironment
-from headwater.backends.postgres.pool import Connection
 from headwater.errors import InvalidInputError
 from headwater.ports import AllOf, AnyOf, Compare, Not
 from tests.backends.postgres.documents import (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 import sys
 import threading
 import time
@@ -20,15 +21,16 @@ from msgspec.structs import replace
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import replica_pools
 from headwater.backends.redis.client import Redis, command
 from headwater.core import credentials
 from headwater.core.credentials import Login
 from headwater.core.masking import FileText
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendUnavailableError, ConfigError
-from headwater.settings.groups import PostgresSettings, RedisSettings
 from headwater.settings.loading import load
-from headwater.settings.schema import Settings
+from headwater.settings.schema import SETTINGS, Settings
+from headwater.settings.servers import PostgresSettings, RedisSettings
 from tests.engine.support import until
 from tests.sentinels import ask
 from tests.servers import Machine, valkey_machine
@@ -242,6 +244,64 @@ async def test_a_function_that_does_not_answer_is_named(
     await pool.close()
 
 
+async def test_a_function_that_hangs_is_called_again(
+    pool_settings: PostgresSettings, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for limit in ("_PATIENCE_SECONDS", "_LONGEST_FETCH", "_LOOK_SECONDS"):
+        monkeypatch.setattr(credentials, limit, 0.05)
+    issuer.may_answer.clear()
+    pool = Postgres(pool_settings)
+
+    async def is_called_again() -> bool:
+        with pytest.raises(BackendUnavailableError, match="cloud:token' failed"):
+            await pool.run(lambda connection: connection.fetchval("SELECT 1"))
+        return issuer.calls > 1
+
+    try:
+        await until(is_called_again)
+    finally:
+        issuer.may_answer.set()
+        await pool.close()
+
+
+async def test_a_time_without_a_zone_is_refused(
+    pool_settings: PostgresSettings, monkeypatch: pytest.MonkeyPatch, issuer: Issuer
+) -> None:
+    naive = datetime.now(UTC).replace(tzinfo=None) + timedelta(minutes=15)
+    module = sys.modules["cloud"]
+    monkeypatch.setattr(module, "token", lambda: (*issuer.login, naive))
+    pool = Postgres(pool_settings)
+    with pytest.raises(BackendUnavailableError, match="expires_at has no time zone"):
+        await pool.run(lambda connection: connection.fetchval("SELECT 1"))
+    await pool.close()
+
+
+async def test_a_connection_that_is_opened_during_a_renewal_gets_the_new_login(
+    machine: Machine, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for user in ("first", "second"):
+        ask(machine, "ACL SETUSER", user, "on", f">{user}", *RIGHTS)
+    issuer.login, issuer.lifetime = ("first", "first"), timedelta(seconds=5)
+    async with client(machine, credentials="cloud:token") as redis:
+        may_load, load_scripts = asyncio.Event(), redis._load_scripts  # noqa: SLF001
+
+        async def load_late(connection: Any) -> None:
+            await may_load.wait()
+            await load_scripts(connection)
+
+        monkeypatch.setattr(redis, "_load_scripts", load_late)
+        (connection,) = redis.connections.values()
+        connection.close()
+        await connection.closed
+        opening = asyncio.create_task(redis.call(command("k", "PING")))
+        await until(lambda: users(machine) == {"first"})
+        issuer.login, issuer.lifetime = ("second", "second"), timedelta(hours=1)
+        await until(lambda: redis._credentials.latest() == issuer.login)  # type: ignore[union-attr]  # noqa: SLF001
+        may_load.set()
+        assert await opening == b"PONG"
+        await until(lambda: users(machine) == {"second"})
+
+
 async def test_a_function_that_does_not_exist_is_named(machine: Machine) -> None:
     with pytest.raises(ConfigError, match=r"redis\.credentials = 'nowhere:token' cannot be loaded"):
         async with client(machine, credentials="nowhere:token"):
@@ -292,6 +352,64 @@ async def test_a_file_that_is_missing_or_empty_does_not_bring_back_its_first_pas
             assert users(machine) == {"second"}
         replace_text(file, f"redis://third:third@{place}")
         await until(lambda: users(machine) == {"third"})
+
+
+async def test_a_process_without_the_file_has_the_text_of_its_settings(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(credentials, "_LOOK_SECONDS", 0.05)
+    for user in ("first", "second"):
+        ask(machine, "ACL SETUSER", user, "on", f">{user}", *RIGHTS)
+    file = tmp_path / "url"
+    file.write_text(f"redis://first:first@127.0.0.1:{machine.port}/0")
+    url = load({"HEADWATER_REDIS_URL_FILE": str(file)}, tmp_path).redis.url
+    file.unlink()
+    async with client(machine, url=pickle.loads(pickle.dumps(url))) as redis:
+        assert users(machine) == {"first"}
+        replace_text(file, f"redis://second:second@127.0.0.1:{machine.port}/0")
+        await until(lambda: users(machine) == {"second"})
+        assert await redis.call(command("k", "PING")) == b"PONG"
+
+
+@pytest.mark.parametrize("is_replica", [False, True])
+async def test_files_of_a_url_and_of_a_password_of_postgres_are_followed(
+    production: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_replica: bool
+) -> None:
+    monkeypatch.setattr(credentials, "_LOOK_SECONDS", 0.05)
+    first, second = (f"{production.postgres.schema}_{each}" for each in "ab")
+    for role in (first, second):
+        await postgres(production, f"CREATE ROLE {role} LOGIN PASSWORD '{role}'")
+    place = urlsplit(production.postgres.url)
+    address, password = tmp_path / "url", tmp_path / "password"
+
+    def url(role: str) -> str:
+        return place._replace(netloc=f"{role}@{place.hostname}:{place.port}").geturl()
+
+    address.write_text(url(first))
+    password.write_text(first)
+    setting = "POSTGRES_REPLICA_URL" if is_replica else "POSTGRES_URL"
+    given = {f"HEADWATER_{setting}_FILE": address, "HEADWATER_POSTGRES_PASSWORD_FILE": password}
+    given_texts = {variable: str(file) for variable, file in given.items()}
+    settings = load(given_texts, tmp_path).postgres
+    pool = replica_pools(settings, {})[0] if is_replica else Postgres(settings)
+
+    async def user() -> str:
+        name: str = await pool.run(lambda connection: connection.fetchval("SELECT current_user"))
+        return name
+
+    assert await user() == first
+    replace_text(password, second)
+    replace_text(address, url(second))
+
+    async def is_followed() -> bool:
+        return await user() == second
+
+    await until(is_followed)
+    await postgres(production, f"ALTER ROLE {first} PASSWORD 'gone'")
+    assert await user() == second
+    await pool.close()
+    for role in (first, second):
+        await postgres(production, f"DROP ROLE {role}")
 
 
 def replace_text(file: Path, text: str) -> None:
@@ -403,3 +521,17 @@ def test_a_secret_may_be_in_a_file_and_other_settings_may_not(tmp_path: Path) ->
         load({"HEADWATER_API_KEY_FILE": str(file), "HEADWATER_API_KEY": "k"}, tmp_path)
     with pytest.raises(ConfigError, match=r"HEADWATER_API_KEY_FILE: .*none cannot be read"):
         load({"HEADWATER_API_KEY_FILE": str(tmp_path / "none")}, tmp_path)
+
+
+SECRETS = {each.secret_variable: each for each in SETTINGS.values() if each.secret_variable}
+
+
+@pytest.mark.parametrize("variable", SECRETS)
+def test_each_secret_with_a_variable_may_be_in_a_file(variable: str, tmp_path: Path) -> None:
+    file, setting = tmp_path / "secret", SECRETS[variable]
+    text = "ssl.key.password=s3cret" if setting.path == "bus.options" else "https://app:s3cret@host"
+    file.write_text(f"{text}\n")
+    loaded = setting.of(load({variable: str(file)}, tmp_path))
+    assert loaded == text
+    assert isinstance(loaded, FileText)
+    assert "s3cret" not in setting.shown(loaded)

@@ -13,7 +13,7 @@ from headwater.backends.redis.environment import RedisEnvironment, open_redis
 from headwater.core.clock import SystemClock
 from headwater.core.partitioning import partition_of
 from headwater.model.values import Cell
-from headwater.ports import Change, LogKind, Outcome
+from headwater.ports import BatchOutcome, Change, LogKind
 from headwater.settings.schema import Settings
 from tests.backends.redis.confirming import confirm
 
@@ -115,7 +115,7 @@ async def test_events_of_entities_with_large_states_come_in_portions_too(
         )
         seen += entities
         sizes.append(len(entities))
-        await redis.bus.commit(Outcome(batch, {}, {}, (), []))
+        await redis.bus.commit(BatchOutcome(batch, {}, {}, (), []))
     assert seen == own
     assert sizes == [100, 30]
     await redis.leases.deregister("w1")

@@ -22,7 +22,7 @@ from headwater.core.partitioning import partition_of
 from headwater.declarations.runtime import runtime_of
 from headwater.engine.worker.worker import Worker
 from headwater.errors import BackendUnavailableError, StoreLostError
-from headwater.features import reader
+from headwater.features import store_loss
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings
 from tests.backends.redis.older_copies import copied, restored
@@ -101,6 +101,10 @@ async def working(store: FeatureStore) -> AsyncIterator[None]:
 
 async def has_total(store: FeatureStore, total: int, user_id: str = "u1") -> bool:
     return bool(await store.get_feature("total", user_id) == total)
+
+
+async def has_orders(store: FeatureStore, count: int) -> bool:
+    return bool(await store.get_feature("orders_count_1h", OTHER) == count)
 
 
 async def is_refused(store: FeatureStore, user_id: str = "u1") -> bool:
@@ -410,9 +414,81 @@ async def test_a_redis_that_is_started_again_with_an_older_copy_is_noticed_with_
         machine.kill()
         shutil.copy(copy, dump)
         machine.start()
-        monkeypatch.setattr(reader, "_ASK_SECONDS", 0.0)
+        monkeypatch.setattr(store_loss, "_ASK_SECONDS", 0.0)
         with pytest.raises(BackendUnavailableError):  # the connection was closed
             await store.get_feature("total", "u1")
         await until(lambda: is_refused(store))
         await store.admin.rebuild(adopt=True)
         assert await has_total(store, 7)
+
+
+@pytest.mark.parametrize("first_handles", ["more", "less", "nothing"])
+async def test_each_group_gets_the_events_once_that_it_had_not_handled_before_a_restore(
+    shop: Shop,
+    settings: Settings,
+    redis: Redis,
+    keys: Keys,
+    first_handles: str,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    first, second = (
+        await shop(),
+        FeatureStore(settings=settings.replace(worker={"consumer_group": "second"})),
+    )
+
+    @entity(second)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="buy", default=0)
+    async def seen(user_id: str, event: ServiceEvent) -> int:
+        return int(event.payload["amount"])
+
+    async def published(amount: int, *groups: FeatureStore) -> None:
+        await first.publish("buy", "u1", {"amount": amount})
+        for group in groups:
+            if group is not first or first_handles != "nothing":
+                await group.drain()
+        await (await runtime_of(first).open()).backends.offline.maintain()
+
+    async with second:
+        await first.drain()  # from now on it is a group
+        await published(1, second, first)
+        await published(2, first)
+        copy = await copied(redis, keys)
+        await published(4, second, first)
+        await published(8, first if first_handles == "more" else second)
+        await published(16)
+        await restored(redis, keys, copy)
+        again = await shop()
+        assert await is_refused(again)
+        await again.admin.rebuild(adopt=True)
+        await again.drain()
+        await second.drain()
+        assert await past(again, "total") == [1, 3, 7, 15, 31]
+        assert await past(second, "seen") == [1, 2, 4, 8, 16]
+        assert await again.get_feature("total", "u1") == 31
+    (warned,) = records(capfd.readouterr().err, "features of other files are not restored")
+    assert warned["features"] == ["seen"]
+    assert len(await query(again, "SELECT event_id FROM events")) == 5
+
+
+@pytest.mark.parametrize("settings", ["cluster"], indirect=True)
+async def test_windows_of_partitions_that_lack_nothing_keep_what_history_does_not_have_yet(
+    shop: Shop, redis: Redis, keys: Keys
+) -> None:
+    store = await shop()
+    for user_id in ("u1", OTHER):
+        await store.publish("order", user_id, {"amount": 1})
+    await buy(store, 5)
+    copy = await copied(redis, keys)
+    await buy(store, 2)
+    await restored(redis, keys, copy, partition_of("u1", keys.partitions))
+    again = await shop()
+    assert await is_refused(again)
+    await again.publish("order", OTHER, {"amount": 2})
+    async with working(again):
+        await until(lambda: has_orders(again, 2))
+        await again.admin.rebuild(adopt=True)
+        assert await has_orders(again, 2)
+    assert (await again.admin.audit()).differences == []

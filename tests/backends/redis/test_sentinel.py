@@ -17,9 +17,9 @@ from headwater.backends.redis.sentinels import _Sentinel
 from headwater.core import credentials
 from headwater.core.masking import FileText
 from headwater.engine.worker.worker import Worker
-from headwater.errors import BackendError, BackendUnavailableError, ConfigError
-from headwater.settings.groups import RedisSettings, SentinelSettings, TlsSettings
+from headwater.errors import BackendUnavailableError, ConfigError
 from headwater.settings.schema import Settings
+from headwater.settings.servers import RedisSettings, SentinelSettings, TlsSettings
 from tests.engine.support import until
 from tests.sentinels import NAME, Watched, ask, wait_until, watched
 from tests.servers import sentinel_machine
@@ -63,7 +63,7 @@ def test_an_address_names_sentinels_and_the_master() -> None:
 async def test_a_sentinel_without_its_scheme_is_named(servers: Watched) -> None:
     port = servers.sentinels[0].port
     client = Redis(f"redis://127.0.0.1:{port}", timeout=60, connect_timeout=60)
-    with pytest.raises(BackendError, match=r"redis\+sentinel://"):
+    with pytest.raises(ConfigError, match=r"redis\+sentinel://"):
         await client.open()
     await client.close()
 
@@ -155,6 +155,41 @@ async def test_sentinels_may_be_encrypted_while_redis_is_not(
         await client.close()
 
 
+async def test_an_encrypted_master_is_followed_through_a_failover(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own = authority.issue("worker")
+    context = server_context(authority.issue("redis", "127.0.0.1"), authority.file)
+    # Sentinels and replicas come without TLS to the same ports.
+    proxies = [TlsProxy(context, accepts_plain=True) for _ in range(2)]
+    with ExitStack() as running:
+        for proxy in proxies:
+            running.enter_context(proxy.open())
+        servers = running.enter_context(watched(*DURABLE, proxies=proxies))
+        settings = RedisSettings(
+            url=servers.url.replace("redis+", "rediss+"),
+            timeout=5,
+            connect_timeout=5,
+            tls=TlsSettings(str(authority.file), str(own.cert), str(own.key)),
+            sentinel=SentinelSettings(encrypted="no"),
+        )
+        client = Redis.of(settings)
+        await client.open()
+        await client.call(command("k", "SET", "k", "before"))
+        assert (proxies[0].names, proxies[1].names) == (["worker"], [])
+        servers.servers[0].kill()
+
+        async def is_written() -> bool:
+            with suppress(BackendUnavailableError):
+                await client.call(command("k", "SET", "k", "after"))
+                return True
+            return False
+
+        await until(is_written)
+        await client.close()
+        assert ask(servers.servers[1], "GET", "k") == b"after"
+        assert set(proxies[1].names) == {"worker"}
+
+
 async def test_a_frozen_master_that_wakes_up_is_never_written_to(servers: Watched) -> None:
     # Longer than the failover: the connection to the old master would outlive it.
     async with connected(servers, patience=60) as client:
@@ -233,6 +268,25 @@ async def test_a_replica_that_a_sentinel_names_is_refused(servers: Watched) -> N
         with pytest.raises(BackendUnavailableError, match="is a replica"):
             await client.open()
         await client.close()
+
+
+async def test_a_master_that_answers_that_it_is_read_only_is_left() -> None:
+    # An hour, so that Sentinels neither act nor announce anything.
+    with watched(*DURABLE, down_after=3_600_000) as servers:
+        master, replica = servers.servers
+        async with connected(servers, patience=60) as client:
+            assert await client.call(command("k", "INCR", "k")) == 1
+            (connection,) = client.connections.values()
+            ask(master, "REPLICAOF", "127.0.0.1", replica.port)
+            with pytest.raises(BackendUnavailableError, match="it is a replica"):
+                await client.call(command("k", "INCR", "k"))
+            assert not connection.alive
+            # The Sentinels still name it, and its role says that it takes no writes.
+            with pytest.raises(BackendUnavailableError, match="is a replica, though Sentinels"):
+                await client.call(command("k", "INCR", "k"))
+            assert client.connections == {}
+            ask(master, "REPLICAOF", "NO", "ONE")
+            assert await client.call(command("k", "INCR", "k")) == 2
 
 
 async def test_no_acknowledged_event_is_lost_when_the_master_is_killed(

@@ -15,7 +15,7 @@ from uuid import uuid4
 
 import msgspec
 import pytest
-from hypothesis import settings
+from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -33,7 +33,7 @@ from headwater.core.clock import SystemClock
 from headwater.core.partitioning import partition_of
 from headwater.errors import LeaseLostError
 from headwater.model.values import Cell, Cells, EntityKey, ServiceEvent
-from headwater.ports import Batch, Change, DeadLetterQuery, Delivery, Handled, Lease, Outcome
+from headwater.ports import Batch, BatchOutcome, Change, DeadLetterQuery, Delivery, Handled, Lease
 from headwater.settings.schema import Settings
 from tests.backends.redis.confirming import confirm
 
@@ -130,7 +130,8 @@ class Engine(RuleBasedStateMachine):
                 del worker.leases[lease.partition]
                 continue
             for batch in batches:
-                assert _numbers(batch) == [
+                # The page that came with the last commit is read without asking for the lease.
+                assert not self.holds(lease) or _numbers(batch) == [
                     n for _, n in self.waiting[lease.partition][: len(batch.deliveries)]
                 ]
                 worker.batches[lease.partition] = batch
@@ -227,7 +228,7 @@ class Engine(RuleBasedStateMachine):
         letters = self.run(self.observer.dead_letters.letters(DeadLetterQuery()))
         assert sorted(letter.event.payload["number"] for letter in letters) == sorted(self.dead)
 
-    def outcome(self, batch: Batch) -> Outcome:
+    def outcome(self, batch: Batch) -> BatchOutcome:
         """Return the outcome of a batch with a journal handler."""
         cells: dict[EntityKey, Cells] = {key: state.cells for key, state in batch.states.items()}
         changes: list[Change] = []
@@ -242,7 +243,7 @@ class Engine(RuleBasedStateMachine):
             cell = Cell(msgspec.Raw(value), 0, 0)
             cells[key] = {"journal": cell}
             changes.append(Change("journal", *key, "json", cell, delivery.event.event_id))
-        return Outcome(
+        return BatchOutcome(
             batch=batch,
             versions={key: state.version for key, state in batch.states.items()},
             states={change.key: cells[change.key] for change in changes},
@@ -291,7 +292,7 @@ class Engine(RuleBasedStateMachine):
 
 
 async def _cut(
-    worker: Worker, observer: RedisEnvironment, outcome: Outcome, *, arrives: bool
+    worker: Worker, observer: RedisEnvironment, outcome: BatchOutcome, *, arrives: bool
 ) -> None:
     """Commit over a connection that breaks before the commit or its reply has arrived."""
     await worker.opened.redis.call(command("k", "PING"))  # there is a connection to break
@@ -340,6 +341,11 @@ def _journal(cells: Cells) -> Sequence[int]:
 
 def test_each_event_takes_effect_once_and_in_order(redis_url: str) -> None:
     Engine.url, Engine.outcomes = redis_url, Counter()
-    run_state_machine_as_test(Engine, settings=settings(max_examples=60, stateful_step_count=40))
+    rounds = settings(max_examples=30, stateful_step_count=40)
     # Steps by chance would do little in the right order, and then this test would prove nothing.
-    assert all(Engine.outcomes[each] >= 10 for each in ENDINGS), Engine.outcomes
+    # How much they do depends on time, too: a lease expires earlier on a busy machine.
+    for number in range(12):
+        run_state_machine_as_test(seed(number)(Engine), settings=rounds)
+        if number and all(Engine.outcomes[each] >= 10 for each in ENDINGS):
+            return
+    raise AssertionError(f"too few steps that matter: {Engine.outcomes}")

@@ -14,9 +14,12 @@ import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.backends.redis.client import Redis, command
+from headwater.backends.redis.inspection import inspect
+from headwater.core import tls as tls_files
+from headwater.core.clock import SystemClock
 from headwater.errors import BackendUnavailableError
-from headwater.settings.groups import RedisSettings, TlsSettings
 from headwater.settings.schema import Settings
+from headwater.settings.servers import RedisSettings, TlsSettings
 from tests.servers import valkey_node
 from tests.tls import Authority, Certificate, TlsProxy, server_context
 
@@ -197,3 +200,37 @@ async def test_a_store_publishes_and_reads_over_tls(
             await store.publish("visit", "ada")
             await store.drain()
             assert await store.get_feature("visits", "ada") == 1
+
+
+@pytest.mark.parametrize(
+    ("scheme", "verify", "severity", "told"),
+    [
+        ("redis", True, "warning", "not encrypted"),
+        ("rediss", False, "warning", "unchecked"),
+        ("rediss", True, "ok", "is checked"),
+    ],
+)
+async def test_the_doctor_warns_of_a_server_elsewhere_that_is_not_checked(
+    authority: Authority,
+    port: int,
+    scheme: str,
+    verify: bool,
+    severity: str,
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def seen(port: int, env: str) -> list[tuple[str, str]]:
+        tls = {"ca_file": authority.file, "verify": verify}
+        redis = {"url": f"{scheme}://127.0.0.1:{port}/0", "tls": tls}
+        findings = await inspect(Settings().replace(env=env, redis=redis), SystemClock())
+        return [(each.severity, each.found) for each in findings if each.check == "encryption"]
+
+    proxy = TlsProxy(server_context(authority.issue("server", "127.0.0.1")), port)
+    with proxy.open() as encrypted:
+        used = encrypted if scheme == "rediss" else port
+        assert await seen(used, "production") == []
+        monkeypatch.setattr(tls_files, "is_on_this_machine", lambda _: False)
+        [(shown, text)] = await seen(used, "production")
+        assert shown == severity
+        assert told in text
+        assert await seen(used, "development") == []

@@ -179,9 +179,9 @@ async def test_a_server_that_wants_a_password_is_unavailable(machine: Machine, a
 async def test_a_server_that_denies_permission_is_unavailable(machine: Machine, ask: Ask) -> None:
     ask("ACL", "SETUSER", "limited", "on", "nopass", "~*", "&*", "+@all", "-set")
     async with opened(machine.port, "limited@") as redis:
-        with unavailable(machine.port, "NOPERM", "ACL SETUSER"):
+        with unavailable(machine.port, "NOPERM", "headwater doctor grants --print"):
             await redis.call(command("k", "SET", "k", 1))
-        with unavailable(machine.port, "ACL failure in script", "ACL SETUSER"):
+        with unavailable(machine.port, "ACL failure in script", "headwater doctor grants --print"):
             await redis.call(command("k", "EVAL", "return redis.call('SET', KEYS[1], 1)", 1, "k"))
 
 

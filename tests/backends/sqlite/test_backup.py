@@ -173,7 +173,7 @@ async def test_a_backup_is_restored_into_an_empty_folder_behind_a_link(tmp_path:
         await visit(store, 70)
         await store.backup(tmp_path / "monday")
     volume = tmp_path / "volume"
-    volume.mkdir()
+    (volume / "lost+found").mkdir(parents=True)  # as in each volume of ext4
     (tmp_path / "linked").symlink_to(volume)
     async with restored(tmp_path / "monday", tmp_path / "linked") as store:
         assert await total(store) == 70
@@ -181,6 +181,28 @@ async def test_a_backup_is_restored_into_an_empty_folder_behind_a_link(tmp_path:
     (tmp_path / "file").touch()
     with pytest.raises(HomeError, match="cannot be made"):
         restore(Settings(home=str(tmp_path / "file")), tmp_path / "monday")
+
+
+async def test_a_home_that_is_complete_stays_if_its_last_sync_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path / "home") as store:
+        await visit(store, 70)
+        await store.backup(tmp_path / "monday")
+    sync = backup._sync  # noqa: SLF001
+    home = tmp_path / "other"
+
+    def fail_at_the_end(path: Path) -> None:
+        if path == home:
+            raise OSError(5, "Input/output error", str(path))
+        sync(path)
+
+    monkeypatch.setattr(backup, "_sync", fail_at_the_end)
+    with pytest.raises(HomeError, match="Input/output error"):
+        restore(Settings(home=str(home)), tmp_path / "monday")
+    async with opened(home) as store:
+        assert await total(store) == 70
+        assert (await store.admin.audit()).differences == []
 
 
 async def test_a_backup_of_a_newer_version_is_refused(tmp_path: Path) -> None:
@@ -224,6 +246,13 @@ async def test_a_home_with_a_lake_is_refused(tmp_path: Path) -> None:
     async with FeatureStore(settings=settings) as store:
         with pytest.raises(ConfigError, match="a lake cannot be backed up by itself"):
             await store.backup(tmp_path / "monday")
+        await store.lake.compact()
+    # A process that was not told of the lake, such as a job of cron.
+    settings = Settings(home=settings.home)
+    async with FeatureStore(settings=settings) as store:
+        with pytest.raises(ConfigError, match="a lake cannot be backed up by itself"):
+            await store.backup(tmp_path / "monday")
+    assert not (tmp_path / "monday").exists()
 
 
 async def test_a_store_on_servers_names_their_tools(production: Settings, tmp_path: Path) -> None:

@@ -210,7 +210,7 @@ class SegmentFolder:
         return [file for file in files if not Path(file).exists()]
 
     def damage(self, segments: Iterable[Segment]) -> list[str]:
-        """Return what is wrong with the files of segments."""
+        """Return the problems of the files of segments."""
         return damage_in(self.path, segments, is_whole=True)
 
     @contextmanager

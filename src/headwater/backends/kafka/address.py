@@ -6,8 +6,8 @@ import re
 from typing import NamedTuple
 
 from headwater.errors import ConfigError
-from headwater.settings.groups import BusSettings
 from headwater.settings.kinds import options_of
+from headwater.settings.servers import BusSettings
 
 _URL = re.compile(r"kafka://([^/?#@]+)/([A-Za-z0-9._-]{1,249})")
 _OURS = {"bootstrap.servers", "group.id", "enable.auto.commit", "acks", "enable.idempotence"}

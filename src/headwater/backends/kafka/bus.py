@@ -29,9 +29,9 @@ from headwater.ports import (
     FedRange,
     FedRecord,
     Feed,
+    FeedRecord,
     FeedState,
     LogRange,
-    LogRecord,
     Subjects,
     event_content,
     no_subjects,
@@ -66,6 +66,7 @@ class KafkaBus:
         """Partitions in which records wait for a worker, so that publishers do not wait."""
         self.publish_ticks, self.read = streams.publish_ticks, streams.read
         self.attempt, self.commit, self.wait = streams.attempt, streams.commit, streams.wait
+        self.memory = streams.memory
 
     async def publish(
         self,
@@ -76,17 +77,17 @@ class KafkaBus:
         positions: bool = False,
     ) -> list[PublishResult]:
         fed = [FedRecord(erased=True)] * len(events)
-        kept: list[tuple[int, int, LogRecord]] = []
+        kept: list[tuple[int, int, FeedRecord]] = []
         for place, event in enumerate(events):
             if not self._feed.is_erased(event, subjects):
                 content = event_content(event) if dedup_window else b""
                 partition = partition_of(event.entity_id, self.partitions)
-                kept.append((place, partition, LogRecord(-1, event, content, positions)))
+                kept.append((place, partition, FeedRecord(-1, event, content, positions)))
         offsets = await self._producer.send(
             [(partition, *encode(record)) for _, partition, record in kept]
         )
         places: dict[tuple[int, int], int] = {}
-        sent: dict[int, list[LogRecord]] = {}
+        sent: dict[int, list[FeedRecord]] = {}
         for (place, partition, record), offset in zip(kept, offsets, strict=True):
             fed[place] = FedRecord(position=f"{_AT_OFFSET}{offset}" if positions else "")
             if offset >= 0:
@@ -217,9 +218,9 @@ def _is_appended(run: LogRange, answer: FedRange) -> bool:
     return answer.offset is not None and answer.offset >= run.after
 
 
-def _ranges(partition: int, records: Sequence[LogRecord]) -> Iterator[LogRange]:
+def _ranges(partition: int, records: Sequence[FeedRecord]) -> Iterator[LogRange]:
     """Yield the records of a partition in ranges without gaps, in which others may be."""
-    run: list[LogRecord] = []
+    run: list[FeedRecord] = []
     for record in sorted(records, key=lambda record: record.offset):
         if run and record.offset != run[-1].offset + 1:
             yield LogRange(partition, run[0].offset, run[-1].offset + 1, run)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -23,17 +23,23 @@ from confluent_kafka import (
     KafkaException,
     Message,
     Producer,
+    TopicCollection,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
 
 from headwater.backends.kafka.address import TopicAddress
-from headwater.backends.kafka.records import Record
+from headwater.backends.kafka.records import KafkaRecord
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 Sent = tuple[int, bytes, bytes, list[tuple[str, str | bytes | None]]]
 """The partition, the key, the value and the headers of a record."""
+
+_MOCK_CLUSTER = "mockCluster"
+"""Begins the id of librdkafka's mock cluster, which does not answer what the id of a topic is."""
+_IN_NAMES = str.maketrans("+/", "-_", "=")
 
 _POLL_SECONDS = 0.1
 _GIVEN_UP_SECONDS = 10.0
@@ -83,6 +89,43 @@ class _Refusal:
         """Raise if connections were refused since a moment; an earlier refusal may have passed."""
         if self._error is not None and self._noted_at >= since:
             raise translated(self._error, address) from None
+
+
+class TopicIdentity:
+    """Tells which topic has the name at present: one that was created again is another.
+
+    Brokers that give topics no ids, such as those of Redpanda, tell only in which cluster it is.
+    """
+
+    def __init__(self, address: TopicAddress, timeout: float) -> None:
+        self._address, self._timeout = address, timeout
+        self._admin: AdminClient | None = None
+
+    async def read(self) -> str:
+        """Return the topic's name with its id, or with the id of its cluster if it has none."""
+        try:
+            found = await asyncio.to_thread(self._read)
+        except KafkaException as error:
+            raise translated(error.args[0], self._address) from error
+        return f"{self._address.topic}-{found}"
+
+    def _read(self) -> str:
+        if self._admin is None:
+            self._admin = AdminClient(
+                {
+                    **self._address.options,
+                    "bootstrap.servers": self._address.brokers,
+                    "log_level": 2,
+                }
+            )
+        topic = self._address.topic
+        cluster = self._admin.list_topics(topic, timeout=self._timeout).cluster_id or ""
+        if cluster.startswith(_MOCK_CLUSTER):
+            return cluster
+        names = TopicCollection([topic])
+        (found,) = self._admin.describe_topics(names, request_timeout=self._timeout).values()
+        topic_id = str(found.result().topic_id).translate(_IN_NAMES)
+        return cluster if set(topic_id) == {"A"} else topic_id
 
 
 class _Acknowledgements:
@@ -217,8 +260,25 @@ class TopicProducer:
             await asyncio.to_thread(self._polling.join)
 
 
+class Consumed(NamedTuple):
+    """What a consumer was given.
+
+    ``lost`` are the partitions whose next offset is not kept. ``ends`` are the offsets at which
+    partitions end behind these records; what is before an end, as marks of transactions, is none.
+    """
+
+    records: list[KafkaRecord]
+    lost: list[int]
+    ends: dict[int, int]
+
+
 class TopicConsumer:
-    """Reads the partitions that it is told to; no group coordinator assigns any."""
+    """Reads the partitions that it is told to; no group coordinator assigns any.
+
+    ``log`` is the identity of the topic in the names of its records.
+    """
+
+    log = ""
 
     def __init__(self, address: TopicAddress, group: str, timeout: float) -> None:
         self._address = address
@@ -236,6 +296,7 @@ class TopicConsumer:
                 "group.id": group,
                 "enable.auto.commit": False,
                 "enable.auto.offset.store": False,
+                "enable.partition.eof": True,
                 "auto.offset.reset": "error",
                 "isolation.level": "read_committed",
                 "allow.auto.create.topics": False,
@@ -331,37 +392,40 @@ class TopicConsumer:
         parts = self._parts(dict.fromkeys(partitions, 0))
         await self._call(self._consumer.incremental_unassign, parts)
 
-    async def consume(self, most: int, seconds: float) -> tuple[list[Record], list[int]]:
-        """Return the next records, and the partitions whose next offset is not kept."""
+    async def consume(self, most: int, seconds: float) -> Consumed:
+        """Return the next records, and the state of partitions that have none."""
         messages = await self._call(self._consumer.consume, most, seconds)
-        records: list[Record] = []
+        records: list[KafkaRecord] = []
         lost: list[int] = []
+        ends: dict[int, int] = {}
         for message in messages:
             error = message.error()
             if error is None:
-                records.append(_record(message))
+                records.append(self._record(message))
+                ends.pop(records[-1].partition, None)
             elif error.code() == _AUTO_OFFSET_RESET:
                 lost.append(message.partition() or 0)
-            elif error.code() != _PARTITION_EOF and not error.retriable():
+            elif error.code() == _PARTITION_EOF:
+                ends[message.partition() or 0] = message.offset() or 0
+            elif not error.retriable():
                 raise translated(error, self._address)
-        return records, lost
+        return Consumed(records, lost, ends)
+
+    def _record(self, message: Message) -> KafkaRecord:
+        headers: Mapping[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]  # stubs
+        kind, millis = message.timestamp()
+        return KafkaRecord(
+            self.log,
+            message.partition() or 0,
+            message.offset() or 0,
+            message.key(),
+            message.value(),
+            headers,
+            millis if kind else -1,
+        )
 
     async def close(self) -> None:
         if not self._closed:
             self._closed = True
             await self._call(self._consumer.close)
             self._thread.shutdown(wait=False)
-
-
-def _record(message: Message) -> Record:
-    headers: Mapping[str, bytes] = dict(message.headers() or ())  # type: ignore[arg-type]  # stubs
-    kind, millis = message.timestamp()
-    return Record(
-        message.topic() or "",
-        message.partition() or 0,
-        message.offset() or 0,
-        message.key(),
-        message.value(),
-        headers,
-        millis if kind else -1,
-    )

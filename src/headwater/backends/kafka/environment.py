@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -13,13 +12,14 @@ from confluent_kafka.cimpl import NewTopic
 
 from headwater.backends.kafka.address import TopicAddress, parse_url
 from headwater.backends.kafka.bus import KafkaBus, KafkaGroups
-from headwater.backends.kafka.client import TopicConsumer, TopicProducer, translated
-from headwater.backends.kafka.feeder import KafkaFeeder
+from headwater.backends.kafka.client import TopicConsumer, TopicIdentity, TopicProducer, translated
+from headwater.backends.kafka.feeder import KafkaFeeder, Source
 from headwater.backends.kafka.records import RecordDecoder
 from headwater.core.clock import Clock
+from headwater.core.shared_tasks import SharedTasks
 from headwater.errors import BackendError, ConfigError
 from headwater.model.health import Health
-from headwater.ports import Bus, ConsumerGroups, Feed
+from headwater.ports import Bus, ConsumerGroups, Feed, StoreIdentity
 from headwater.settings.schema import Settings
 
 _COPIES = 3
@@ -37,16 +37,17 @@ class KafkaEnvironment:
         streams: Bus,
         groups: ConsumerGroups,
         feed: Feed,
-        is_confirmed: Callable[[], Awaitable[bool]],
+        identity: Callable[[], Awaitable[StoreIdentity]],
     ) -> None:
         bus = settings.bus
         address = parse_url(bus.url, bus)
-        connect = partial(TopicConsumer, address, group_of(address), bus.timeout)
         self._address = address
         self._settings = settings
         self._feed = feed
-        self._is_confirmed = is_confirmed
-        self._consumer = connect()
+        self._store = identity
+        self._topic = TopicIdentity(address, bus.timeout)
+        self._beginning = SharedTasks[None]()
+        self._consumer = self._connect()
         self._producer = TopicProducer(
             address, bus.timeout, settings.ingest.max_event_bytes + ENVELOPE_BYTES
         )
@@ -54,8 +55,14 @@ class KafkaEnvironment:
         self.bus = KafkaBus(streams, feed, self._producer, self._consumer, self.begin)
         self.groups = KafkaGroups(groups, self.bus)
         self.feeder = KafkaFeeder(
-            *(connect, feed, self.bus, self.begin, decoder, settings.ingest, clock)
+            *(self._connect, self.source, feed, self.bus, self.begin, decoder),
+            *(settings.ingest, clock),
         )
+
+    def _connect(self, store_id: str = "") -> TopicConsumer:
+        """Return a consumer in the group of a store, if one is named."""
+        group = group_of(self._address, store_id)
+        return TopicConsumer(self._address, group, self._settings.bus.timeout)
 
     async def check(self) -> None:
         """Raise unless the topic has the partitions of the store; create it in development."""
@@ -74,24 +81,56 @@ class KafkaEnvironment:
                 "topic, or set partitions"
             )
 
+    async def source(self) -> Source:
+        """Return which store takes records of which topic at present."""
+        return Source((await self._store()).store_id or "", await self._topic.read())
+
     async def begin(self) -> None:
         """Begin to append in the partitions that have not begun.
 
-        A store that lost its streams begins again where history has everything before. A store
-        that history has not confirmed waits for that.
+        A store that lost its streams begins again where history has everything before, and a new
+        one at the first record. A store that history has not confirmed waits for that. Concurrent
+        callers share one task, after which publishers go on in the order of their records.
         """
+        await self._beginning.run("begin", self._begin)
+
+    async def _begin(self) -> None:
         states = await self._feed.states()
         new = [partition for partition, state in enumerate(states) if state.offset is None]
-        if new and await self._is_confirmed():
-            committed = await self._consumer.committed(new)
+        if not new:
+            return
+        store = await self._store()
+        if store.is_confirmed and not store.behind:
+            source = await self.source()
+            committed = await self._committed(source)
             firsts = await self._consumer.beginnings(new)
             await self._feed.begin(
-                {each: max(firsts[each], committed.get(each, (0, ""))[0]) for each in new}
+                {each: max(firsts[each], committed.get(each, (0, ""))[0]) for each in new},
+                source.log,
             )
 
-    async def stored(self) -> dict[int, str]:
-        """Return the position, by partition, up to which history has the events with effects."""
-        committed = await self._consumer.committed(range(self._settings.partitions))
+    async def _committed(self, source: Source) -> dict[int, tuple[int, str]]:
+        """Return how far a store has a topic: offsets with the positions before them."""
+        consumer = self._connect(source.store_id)
+        try:
+            notes = await consumer.committed(range(self._settings.partitions))
+        finally:
+            await consumer.close()
+        return {n: (offset, at) for n, (offset, note) in notes.items() if (at := source.read(note))}
+
+    async def hand_over(self, owner: str | None, store_id: str) -> dict[int, str]:
+        """Let a store go on where the one before it was, whose history it adopts.
+
+        Return the position, by partition, up to which history has the events with their effects.
+        """
+        source = Source(owner or "", await self._topic.read())
+        committed = await self._committed(source) if owner else {}
+        if committed:
+            consumer = self._connect(store_id)
+            try:
+                await consumer.commit(source.notes(committed))
+            finally:
+                await consumer.close()
         return {partition: position for partition, (_, position) in committed.items()}
 
     async def health(self) -> Health:
@@ -103,13 +142,14 @@ class KafkaEnvironment:
         return Health("kafka", ok=True)
 
     async def close(self) -> None:
+        await self._beginning.close()
         await self._producer.close()
         await self._consumer.close()
 
 
-def group_of(address: TopicAddress) -> str:
-    """Return the consumer group under which a store commits its progress."""
-    return f"headwater-{address.topic}"
+def group_of(address: TopicAddress, store_id: str = "") -> str:
+    """Return the consumer group in which a store commits how far it has the topic."""
+    return "-".join(filter(None, ("headwater", address.topic, store_id)))
 
 
 async def open_kafka(
@@ -118,11 +158,11 @@ async def open_kafka(
     streams: Bus,
     groups: ConsumerGroups,
     feed: Feed,
-    is_confirmed: Callable[[], Awaitable[bool]],
+    identity: Callable[[], Awaitable[StoreIdentity]],
 ) -> KafkaEnvironment:
     """Connect to the topic that the settings name."""
     async with AsyncExitStack() as undo:
-        kafka = KafkaEnvironment(settings, clock, streams, groups, feed, is_confirmed)
+        kafka = KafkaEnvironment(settings, clock, streams, groups, feed, identity)
         undo.push_async_callback(kafka.close)
         await kafka.check()
         undo.pop_all()

@@ -39,7 +39,7 @@ async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
         findings.error("connection", str(error), remedy)
         return findings.all
     if not replicas:
-        findings.error("topic", "there is no such topic", "create it with `headwater migrate`")
+        findings.error("topic", "the topic does not exist", "create it with `headwater migrate`")
         return findings.all
     if len(replicas) != settings.partitions:
         found = f"the topic has {len(replicas)} partitions, the store {settings.partitions}"

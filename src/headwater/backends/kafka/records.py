@@ -1,4 +1,4 @@
-"""Events as records of a topic: our own, and those that other producers write."""
+"""Events as records of a topic: our own, and records of other producers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from headwater.core.codec import encode_custom
 from headwater.errors import BackendUnavailableError, ConfigError, EventError, HeadwaterError
 from headwater.model.values import INTERNAL, REDRIVE, ServiceEvent, without_assigned_time
-from headwater.ports import LogRecord, event_content
+from headwater.ports import FeedRecord, event_content
 
 Decode = Callable[[bytes, Mapping[str, bytes]], "ServiceEvent | Mapping[str, Any] | None"]
 """Makes an event of a record and its headers; None leaves it out."""
@@ -27,10 +27,11 @@ _encode = msgspec.json.Encoder(enc_hook=encode_custom).encode
 _decode_event = msgspec.json.Decoder(ServiceEvent).decode
 
 
-class Record(NamedTuple):
+class KafkaRecord(NamedTuple):
     """A record as a topic has it."""
 
-    topic: str
+    log: str
+    """The identity of the topic: one that was created again is another."""
     partition: int
     offset: int
     key: bytes | None
@@ -41,11 +42,11 @@ class Record(NamedTuple):
 
     @property
     def name(self) -> str:
-        """An id that no other record of the cluster has."""
-        return f"{self.topic}-{self.partition}-{self.offset}"
+        """An id that no other record has."""
+        return f"{self.log}-{self.partition}-{self.offset}"
 
 
-def encode(record: LogRecord) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]]]:
+def encode(record: FeedRecord) -> tuple[bytes, bytes, list[tuple[str, str | bytes | None]]]:
     """Return the key, the value and the headers of the record of an event."""
     event = record.event
     assert event is not None
@@ -55,9 +56,9 @@ def encode(record: LogRecord) -> tuple[bytes, bytes, list[tuple[str, str | bytes
     return event.entity_id.encode(), _encode(without_assigned_time(event)), headers
 
 
-def in_portions(records: Sequence[Record]) -> Iterator[list[Record]]:
+def in_portions(records: Sequence[KafkaRecord]) -> Iterator[list[KafkaRecord]]:
     """Yield records in order, in portions that a store takes at once."""
-    portion: list[Record] = []
+    portion: list[KafkaRecord] = []
     size = 0
     for record in records:
         size += len(record.value or b"")
@@ -76,8 +77,8 @@ class RecordDecoder:
         self._fields = fields
         self._decode: Decode = load_decoder(function) if function else self._decode_json
 
-    async def decode(self, records: Sequence[Record], latest: datetime) -> list[LogRecord]:
-        """Return records with their events or problems, without those that are left out.
+    async def decode(self, records: Sequence[KafkaRecord], latest: datetime) -> list[FeedRecord]:
+        """Return records with their events or problems, except records that are left out.
 
         ``latest`` is the latest time that an event of another producer may have. A user's function
         may ask a schema registry, so it runs in a thread.
@@ -88,14 +89,14 @@ class RecordDecoder:
         made = await asyncio.to_thread(lambda: [self._made(each, latest) for each in records])
         return [each for each in made if each is not None]
 
-    def _made(self, record: Record, latest: datetime) -> LogRecord | None:
+    def _made(self, record: KafkaRecord, latest: datetime) -> FeedRecord | None:
         if _OURS in record.headers:
             try:
                 event = _decode_event(record.value or b"")
             except (msgspec.MsgspecError, EventError, UnicodeDecodeError) as error:
                 return _problem(record, str(error))
             awaited = _AWAITED in record.headers
-            return LogRecord(record.offset, event, record.headers[_OURS], awaited)
+            return FeedRecord(record.offset, event, record.headers[_OURS], awaited)
         try:
             made = self._decode(record.value or b"", record.headers)
             if made is None:
@@ -108,7 +109,7 @@ class RecordDecoder:
             ) from error
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
             return _problem(record, f"{type(error).__name__}: {error}")
-        return LogRecord(record.offset, event, event_content(event))
+        return FeedRecord(record.offset, event, event_content(event))
 
     def _decode_json(self, value: bytes, _headers: Mapping[str, bytes]) -> Mapping[str, Any] | None:
         if not value:
@@ -121,7 +122,7 @@ class RecordDecoder:
             raise EventError(f"it is a JSON {type(decoded).__name__}, not an object")
         return decoded
 
-    def _event(self, record: Record, made: Mapping[str, Any]) -> ServiceEvent:
+    def _event(self, record: KafkaRecord, made: Mapping[str, Any]) -> ServiceEvent:
         names = {name: self._fields.get(name, name) for name in ServiceEvent.__struct_fields__[:5]}
         values = {name: made[named] for name, named in names.items() if named in made}
         if "payload" not in values:
@@ -158,8 +159,8 @@ def _check(event: ServiceEvent, latest: datetime) -> None:
         raise EventError(f"timestamp {event.timestamp.isoformat()} is in the future")
 
 
-def _problem(record: Record, problem: str) -> LogRecord:
-    return LogRecord(
+def _problem(record: KafkaRecord, problem: str) -> FeedRecord:
+    return FeedRecord(
         record.offset, None, problem=f"{record.name}: {problem}", raw=record.value or b""
     )
 

@@ -89,7 +89,7 @@ class LakeFolder(SegmentFolder):
         self.delete(f"{self.location}/{name}" for name in names)
 
     def delete(self, files: Iterable[str]) -> None:
-        """Delete files of the lake; those that are gone already are left out."""
+        """Delete files of the lake that still exist."""
         for file in files:
             try:
                 self._files.delete_file(self._root + file.removeprefix(self.location))

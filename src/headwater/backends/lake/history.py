@@ -8,9 +8,15 @@ from datetime import datetime
 from pathlib import Path
 
 from pyiceberg.manifest import DataFile
-from pyiceberg.table import Table
 
-from headwater.backends.lake.tables import LakeState, LakeTable, expire, referenced
+from headwater.backends.lake.tables import (
+    LakeConflictError,
+    LakeState,
+    LakeTable,
+    expire,
+    referenced,
+    refs_of,
+)
 from headwater.core.clock import from_micros
 from headwater.errors import BackendUnavailableError
 from headwater.model.catalog import CatalogState
@@ -104,6 +110,8 @@ class LakeHistory:
         """Do nothing: files that no commit names are found by their names."""
 
     def add(self, segment: Segment, *, upto: Mark | None = None) -> None:
+        if upto is not None:
+            self._tail.announce_move(segment.kind, upto)
         added = [self.written.pop(segment.name)]
         self._commit(segment.kind, added, (), upto)
         if upto is not None:
@@ -121,23 +129,35 @@ class LakeHistory:
     def _commit(
         self, kind: LogKind, added: Sequence[DataFile], removed: Sequence[str], mark: Mark | None
     ) -> None:
+        # A prune notes its moment before it removes rows.
+        pruned = self._tail.catalog().pruned.history
         self._base[kind] = self.tables[kind].commit(
-            self._base[kind], added=added, removed=removed, mark=mark
+            self._base[kind], added=added, removed=removed, mark=mark, pruned=pruned
         )
 
-    def expired(self, before: datetime | None) -> Iterator[tuple[Table, set[str]]]:
-        """Expire the snapshots of before a moment, or all but the current; yield their files."""
+    def refs(self) -> set[str]:
+        """Return the tags and branches of other engines, such as ``history.train``."""
+        return {f"{kind}.{name}" for kind, it in self.tables.items() for name in refs_of(it.load())}
+
+    def expired(self, before: datetime | None, refs: Collection[str]) -> Iterator[set[str]]:
+        """Expire the snapshots of before a moment, or all but the current; yield their files.
+
+        In the latter case ``refs`` are removed, and there may be no others.
+        """
         for kind, table in self.tables.items():
             loaded = table.load()
+            removed = {name for name in refs_of(loaded) if f"{kind}.{name}" in refs}
+            if before is None and removed != refs_of(loaded):
+                raise LakeConflictError(f"another writer has made a tag of {kind}; try again")
             ids = [
                 snapshot.snapshot_id
                 for snapshot in loaded.metadata.snapshots
                 if before is None or from_micros(snapshot.timestamp_ms * 1_000) < before
             ]
-            files = expire(loaded, ids)
+            files = expire(loaded, ids, removed)
             if files:
                 self._base[kind] = table.state()
-            yield loaded, files
+            yield files
 
     def referenced(self) -> set[str]:
         return {file for table in self.tables.values() for file in referenced(table.load())}
@@ -185,10 +205,10 @@ class SnapshotHistory(LakeHistory):
     """History as it was in a snapshot of the lake, without a tail."""
 
     def __init__(
-        self, tail: LakeTail, tables: Mapping[LogKind, LakeTable], state: LakeState
+        self, tail: LakeTail, tables: Mapping[LogKind, LakeTable], snapshot_id: int
     ) -> None:
         super().__init__(tail, tables)
-        self._state = state
+        self._snapshot_id = snapshot_id
 
     def snapshot(
         self,
@@ -201,4 +221,6 @@ class SnapshotHistory(LakeHistory):
     ) -> dict[LogKind, Snapshot]:
         nothing = folder / "nothing.ndjson"
         nothing.touch()
-        return {kind: Snapshot(self._state.segments, nothing, 0) for kind in kinds}
+        # Again for each read: the files of an expired snapshot are deleted.
+        segments = self.tables["history"].state(self._snapshot_id).segments
+        return {kind: Snapshot(segments, nothing, 0) for kind in kinds}

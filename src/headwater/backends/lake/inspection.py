@@ -47,7 +47,8 @@ def _inspect_tables(settings: Settings, findings: Findings) -> bool:
         if not (home / CATALOG_FILE).exists():
             return False
         address = catalog_in_home(home)
-    with closing(open_catalog(lake, address, create=False)) as catalog:
+    postgres = settings.postgres if address.startswith("postgresql") else None
+    with closing(open_catalog(lake, address, postgres, create=False)) as catalog:
         tables = tables_of(lake, catalog)
         try:
             if not all(table.exists() for table in tables.values()):

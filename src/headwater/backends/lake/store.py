@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from math import ceil
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+from msgspec.structs import replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import RESTError
 from requests import RequestException
 from sqlalchemy.engine import make_url
+from sqlalchemy.event import listen
 from sqlalchemy.exc import SQLAlchemyError
 
 from headwater.backends.duckdb.segments import LOGS, VIEWS
@@ -24,13 +29,14 @@ from headwater.backends.lake.history import LakeHistory, SnapshotHistory
 from headwater.backends.lake.tables import LakeConflictError, LakeTable
 from headwater.core.clock import Clock, from_micros
 from headwater.core.duckdb_session import parquet, scalar, session
+from headwater.core.masking import present
 from headwater.core.object_storage import ObjectStorage
 from headwater.core.sql_sources import mentioned
 from headwater.errors import BackendUnavailableError, ConfigError
 from headwater.model.lake import LakeTableStatus
 from headwater.ports import (
     Change,
-    FrameReader,
+    LakeSnapshot,
     LakeTail,
     LogKind,
     OfflineStore,
@@ -39,12 +45,8 @@ from headwater.ports import (
     Rows,
     Runner,
 )
-from headwater.settings.groups import (
-    LakeSettings,
-    OfflineSettings,
-    PostgresSettings,
-    PostgresTlsSettings,
-)
+from headwater.settings.groups import LakeSettings, OfflineSettings
+from headwater.settings.servers import PostgresSettings, PostgresTlsSettings
 
 CATALOG_FILE = "iceberg.sqlite"
 _KINDS: Sequence[LogKind] = ("history", "events")
@@ -175,13 +177,14 @@ class LakeOfflineStore(DuckdbOfflineStore):
                 self._expire_at = time.monotonic() + _EXPIRY_SECONDS
                 await self._run(self._expire, self._clock.now() - self._snapshots, wait=False)
 
-    async def at(self, snapshot_id: int) -> FrameReader:
+    async def at(self, snapshot_id: int) -> LakeSnapshot:
         state = await self._run(self.tables["history"].state, snapshot_id)
-        return DuckdbOfflineStore(
-            SnapshotHistory(self._tail_of_lake, self.tables, state),
+        reader = DuckdbOfflineStore(
+            SnapshotHistory(self._tail_of_lake, self.tables, snapshot_id),
             *(self._scratch, self._scratch, self._clock, self._settings, self._runner),
             files=self._lake_files,
         )
+        return LakeSnapshot(reader, state.pruned)
 
     async def compact(self) -> None:
         await self._run(self._writer.maintain, everything=True)
@@ -190,15 +193,17 @@ class LakeOfflineStore(DuckdbOfflineStore):
         self, entity: str, entity_id: str, *, keep: Collection[str] = (), dry_run: bool = False
     ) -> Pruned:
         if dry_run:
-            return await super().forget(entity, entity_id, keep=keep, dry_run=True)
+            counted = await super().forget(entity, entity_id, keep=keep, dry_run=True)
+            return replace(counted, refs=frozenset(await self._run(self.history.refs)))
         removed = Pruned()
         for attempt in range(_ATTEMPTS):
             try:
                 done = await super().forget(entity, entity_id, keep=keep)
-                removed = Pruned(removed.history + done.history, removed.events + done.events)
+                refs = removed.refs | await self._run(self.history.refs)
+                removed = Pruned(removed.history + done.history, removed.events + done.events, refs)
                 await self._run(self.history.forget, entity, entity_id, keep)
                 # Also the files of writers that died before their commit.
-                await self._run(self._expire, None, wait=True)
+                await self._run(self._expire, None, refs, wait=True)
                 break
             except LakeConflictError:
                 if attempt == _ATTEMPTS - 1:
@@ -228,10 +233,11 @@ class LakeOfflineStore(DuckdbOfflineStore):
     async def expire(self, before: datetime) -> int:
         return await self._run(self._expire, before, wait=True)
 
-    def _expire(self, before: datetime | None, *, wait: bool) -> int:
+    def _expire(self, before: datetime | None, refs: Collection[str] = (), *, wait: bool) -> int:
         """Remove snapshots from before a moment, or all but the current ones, and their files.
 
-        Return the number of files. With ``wait``, also while another process has the lock.
+        In the latter case, also tags and branches. Return the number of files. With ``wait``, also
+        while another process has the lock.
         """
         with self._lake_files.lock(wait=wait) as held:
             if not held:
@@ -244,7 +250,7 @@ class LakeOfflineStore(DuckdbOfflineStore):
                 # A writer that lost the lock may commit such a file yet. Found before the fence,
                 # the file is of a change that is refused, or was committed and the fence fails.
                 self.history.fence()
-            files |= {file for _, own in self.history.expired(before) for file in own}
+            files |= {file for own in self.history.expired(before, refs) for file in own}
             self._lake_files.delete(files)
             return len(files)
 
@@ -292,13 +298,19 @@ def storage_of(lake: LakeSettings) -> ObjectStorage | None:
 
 
 @catalog_errors()
-def open_catalog(lake: LakeSettings, database: str, *, create: bool = True) -> Catalog:
+def open_catalog(
+    lake: LakeSettings,
+    database: str,
+    postgres: PostgresSettings | None = None,
+    *,
+    create: bool = True,
+) -> Catalog:
     """Open the REST catalog that the settings name, or else the one in a database.
 
     Create the tables of the latter unless they exist, or ``create`` is false.
     """
     options = {
-        "warehouse": lake.warehouse or lake.url,
+        "warehouse": lake.warehouse if lake.catalog else lake.url,
         "s3.endpoint": lake.endpoint,
         "s3.region": lake.region or "us-east-1",
         "s3.access-key-id": lake.access_key,
@@ -310,12 +322,28 @@ def open_catalog(lake: LakeSettings, database: str, *, create: bool = True) -> C
         if lake.catalog_token:
             options["token"] = lake.catalog_token
         return RestCatalog("headwater", uri=lake.catalog, **options)
-    options["init_catalog_tables"] = str(create)
-    try:
-        return SqlCatalog("headwater", uri=database, **options)
-    except SQLAlchemyError:
-        # Another process has created its tables at the same time.
-        return SqlCatalog("headwater", uri=database, **options)
+    # Not by the constructor, which keeps its connection open if it fails.
+    catalog = SqlCatalog("headwater", uri=database, init_catalog_tables="false", **options)
+    if postgres is not None:
+        listen(catalog.engine, "do_connect", partial(_log_in, postgres))
+    if create:
+        with ExitStack() as undo:
+            undo.callback(catalog.close)
+            try:
+                catalog.create_tables()
+            except SQLAlchemyError:
+                # Another process has created them at the same time.
+                catalog.create_tables()
+            undo.pop_all()
+    return catalog
+
+
+def _log_in(postgres: PostgresSettings, *connecting: Any) -> None:
+    """Let a connection have the present user and password of files, if they can be read."""
+    with suppress(OSError, ValueError):
+        url = make_url(present(postgres.url))
+        password = present(postgres.password) or url.password
+        connecting[-1].update(user=url.username, password=password)
 
 
 def catalog_in_home(home: Path) -> str:
@@ -331,7 +359,14 @@ def catalog_in_postgres(settings: PostgresSettings) -> str:
             "postgres.tls; name a REST catalog in lake.catalog, or write user, password and "
             "sslmode into postgres.url"
         )
-    address, schema = make_url(settings.url), settings.schema
+    if settings.pooler != "none":
+        raise ConfigError(
+            "the catalog of the lake in Postgres needs sessions, which postgres.pooler says there "
+            "are none of; name a REST catalog in lake.catalog"
+        )
+    servers, schema = settings.servers, settings.schema
+    has_several = len(servers) > 1
+    address = make_url(settings.url_of(*([] if has_several else servers)))
     address = address.set(drivername="postgresql+psycopg")
     if settings.password:
         address = address.set(password=settings.password)
@@ -340,4 +375,10 @@ def catalog_in_postgres(settings: PostgresSettings) -> str:
         "application_name": f"headwater/{schema}",
         "connect_timeout": f"{ceil(settings.connect_timeout)}",
     }
+    if settings.target:
+        options["target_session_attrs"] = settings.target
+    if has_several:
+        places = [urlsplit(f"//{server}") for server in servers]
+        options["host"] = ",".join(place.hostname or "" for place in places)
+        options["port"] = ",".join(str(place.port or 5432) for place in places)
     return address.update_query_dict(options).render_as_string(hide_password=False)

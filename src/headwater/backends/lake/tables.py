@@ -8,7 +8,7 @@ automatic retries, two writers that move the same rows would both succeed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -24,8 +24,10 @@ from pyiceberg.exceptions import (
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.sorting import SortField, SortOrder
+from pyiceberg.table.update.snapshot import ExpireSnapshots, ManageSnapshots
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.typedef import Record
 from pyiceberg.types import (
@@ -46,6 +48,8 @@ from headwater.ports import LogKind, Mark, Segment
 
 UPTO = "headwater.upto"
 """The property of tables and snapshots with the mark up to which the tail's rows are in it."""
+PRUNED = "headwater.pruned"
+"""The property of both with the moment up to which history may lack rows that were pruned."""
 
 _TYPES: Mapping[str, PrimitiveType] = {
     "long": LongType(),
@@ -78,12 +82,14 @@ _PROPERTIES = {
     "format-version": "2",
     # See above; and a lost answer must not be repeated either.
     "commit.retry.num-retries": "0",
+    # A restored catalog names an earlier file, which has to be there.
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
+    "write.metadata.previous-versions-max": "100",
     "write.parquet.compression-codec": "zstd",
     # For engines that write, such as a compaction by Spark.
     "write.metadata.metrics.default": "none",
 }
+_ATTEMPTS = 5
 _NAME = re.compile(r"-(\d{4})-(\d{4})-[^/]*\.parquet$")
 OWN_NAME = re.compile(r"/data/(?:history|events)-\d{4}-\d{4}-[0-9a-f-]+\.parquet$")
 """The names of files that this store has written."""
@@ -118,6 +124,8 @@ class LakeState(NamedTuple):
     segments: Sequence[Segment]
     files: Mapping[str, DataFile]
     """Data files by the names of their segments."""
+    pruned: datetime | None
+    """The moment before which rows may have been pruned."""
 
     @property
     def snapshot_id(self) -> int | None:
@@ -177,6 +185,13 @@ class LakeTable:
 
     def state(self, snapshot_id: int | None = None) -> LakeState:
         """Return the table as it is now, or as it was in a snapshot."""
+        for _ in range(_ATTEMPTS - 1):
+            # The metadata of a snapshot may be deleted after it was found.
+            with suppress(FileNotFoundError):
+                return self._state(snapshot_id)
+        return self._state(snapshot_id)
+
+    def _state(self, snapshot_id: int | None) -> LakeState:
         table = self.load()
         if snapshot_id is None:
             snapshot = table.current_snapshot()
@@ -196,17 +211,22 @@ class LakeTable:
                 for file in self._files(table, snapshot)
             }
         )
-        mark = _mark(table, snapshot)
+        pruned = _property(table, snapshot, PRUNED)
         segments = [
             Segment(name, self.kind, file.record_count, _buckets(name))
             for name, file in sorted(files.items())
         ]
-        return LakeState(table, mark, segments, files)
+        return LakeState(
+            *(table, _property(table, snapshot, UPTO), segments, files),
+            datetime.fromisoformat(pruned) if pruned else None,
+        )
 
     def _files(self, table: Table, snapshot: Snapshot) -> list[DataFile]:
-        if self._read is None or self._read[0] != snapshot.snapshot_id:
-            self._read = snapshot.snapshot_id, data_files(table, snapshot)
-        return self._read[1]
+        # Another thread may read another snapshot meanwhile.
+        read = self._read
+        if read is None or read[0] != snapshot.snapshot_id:
+            self._read = read = snapshot.snapshot_id, data_files(table, snapshot)
+        return read[1]
 
     def commit(
         self,
@@ -215,26 +235,31 @@ class LakeTable:
         added: Sequence[DataFile] = (),
         removed: Sequence[str] = (),
         mark: Mark | None = None,
+        pruned: datetime | None = None,
     ) -> LakeState:
         """Add and remove files as one change; return the new state.
 
+        Without a mark, and the moment up to which history was pruned, those of the base stay.
+
         Raise LakeConflictError if the table is not in the base's state any more.
         """
-        upto = base.mark if mark is None else mark
+        properties = {UPTO: base.mark if mark is None else mark}
+        if latest := max(filter(None, (base.pruned, pruned)), default=None):
+            properties[PRUNED] = latest.isoformat()
         # Not the base's own object: the library changes it.
         table = self._catalog.load_table(self._identifier)
         if table.metadata.current_snapshot_id != base.snapshot_id:
             raise self._conflict(added)
         transaction = table.transaction()
-        update = transaction.update_snapshot(snapshot_properties={UPTO: upto})
+        update = transaction.update_snapshot(snapshot_properties=properties)
         producer = update.overwrite() if removed else update.fast_append()
         with producer:
             for file in added:
                 producer.append_data_file(file)
             for name in removed:
                 producer.delete_data_file(base.files[name])
-        if table.properties.get(UPTO) != upto:
-            transaction.set_properties({UPTO: upto})
+        if not properties.items() <= table.properties.items():
+            transaction.set_properties(properties)
         try:
             transaction.commit_transaction()
         except Exception as error:
@@ -285,10 +310,12 @@ class LakeTable:
         )
 
 
-def _mark(table: Table, snapshot: Snapshot | None) -> Mark:
-    """Return the mark of a snapshot; one of another writer has that of the table."""
-    own = None if snapshot is None or snapshot.summary is None else snapshot.summary[UPTO]
-    return own if own is not None else table.properties.get(UPTO, "")
+def _property(table: Table, snapshot: Snapshot | None, name: str) -> str:
+    """Return a property of a snapshot; one of another writer has that of the table."""
+    summary = None if snapshot is None else snapshot.summary
+    if summary is None or summary[UPTO] is None:
+        return table.properties.get(name, "")
+    return summary[name] or ""
 
 
 def _buckets(name: str) -> tuple[int, int]:
@@ -319,17 +346,33 @@ def data_files(table: Table, snapshot: Snapshot) -> list[DataFile]:
     return files
 
 
-def expire(table: Table, ids: Iterable[int]) -> set[str]:
-    """Remove snapshots, except the current one; return the files that only they had."""
+def refs_of(table: Table) -> set[str]:
+    """Return the names of tags and branches, which other engines have made."""
+    return {name for name in table.metadata.refs if name != MAIN_BRANCH}
+
+
+def expire(table: Table, ids: Iterable[int], refs: Collection[str] = ()) -> set[str]:
+    """Remove tags and branches, and snapshots that no other one has; return the files of these."""
     metadata = table.metadata
-    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    kept = {ref.snapshot_id for name, ref in metadata.refs.items() if name not in refs}
     expired = [number for number in ids if number not in kept]
     if not expired:
         return set()
     old = [s for s in metadata.snapshots if s.snapshot_id in expired]
     remaining = [s for s in metadata.snapshots if s.snapshot_id not in expired]
     files = _all_files(table, old) - _all_files(table, remaining)
-    table.maintenance.expire_snapshots().by_ids(expired).commit()
+    try:
+        with table.transaction() as transaction:
+            changed = ManageSnapshots(transaction)
+            for name in refs:
+                changed.remove_tag(name)
+            changed.commit()
+            ExpireSnapshots(transaction).by_ids(expired).commit()
+    except CommitFailedException as error:
+        raise LakeConflictError(
+            "another writer has changed a table of the lake while its snapshots were expired; the "
+            "next maintenance or call expires them"
+        ) from error
     return files
 
 

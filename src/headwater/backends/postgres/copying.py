@@ -10,7 +10,7 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.connections import Connection
 from headwater.core.duckdb_session import Session, glob_literal, identifier, session
 from headwater.core.sql_literals import text
 from headwater.model.values import new_id

@@ -6,14 +6,15 @@ from contextlib import AsyncExitStack
 
 from msgspec.structs import replace
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.erasures import CatalogCopy, PostgresErasures
 from headwater.backends.postgres.errors import REFUSED
 from headwater.backends.postgres.lake_tail import PostgresLakeTail
 from headwater.backends.postgres.migrate import check_version, installed_version, migrate
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.records import PostgresAuditLog, PostgresRecordLog
-from headwater.backends.postgres.replicas import LongReads
+from headwater.backends.postgres.replicas import SHORT_SECONDS, ReplicaReads, replica_pools
 from headwater.backends.postgres.source_tables import PostgresSourceTables
 from headwater.backends.postgres.store import PostgresOfflineStore
 from headwater.backends.postgres.store_identity import StoreCheck
@@ -51,17 +52,22 @@ class PostgresEnvironment:
         own = replace(settings.postgres, pool_size=1, timeout=settings.record.timeout + 1.0)
         writing = Postgres(own, limit="record.timeout")
         writing.before_first_use(postgres.prepare)
-        self.records = PostgresRecordLog(writing, postgres, self.store_check)
+        given = settings.postgres
+        self._replicas = replica_pools(given, search_parameters(settings.vectors))
+        long_reads = ReplicaReads(postgres, self._replicas, given.replica_timeout)
+        wait_seconds = min(given.replica_timeout, SHORT_SECONDS)
+        is_shared = self._replicas and given.replica_reads == "all"
+        reads = ReplicaReads(postgres, self._replicas, wait_seconds) if is_shared else postgres
+        self.records = PostgresRecordLog(writing, postgres, reads, self.store_check)
         self.vectors = PostgresVectorIndex(
-            postgres, self._consumer, self.store_check, clock, settings.vectors
+            postgres, reads, self._consumer, self.store_check, clock, settings.vectors
         )
         self.audit_log = PostgresAuditLog(postgres)
         self.catalog = CatalogCopy(postgres, self.store_check)
         self.erasures = PostgresErasures(postgres)
         self.source_tables = PostgresSourceTables(postgres, settings.postgres, clock)
-        self._long_reads = LongReads(postgres, settings.postgres)
         self.offline = PostgresOfflineStore(
-            *(postgres, self._long_reads, self._consumer, self.erasures, clock, settings.postgres),
+            *(postgres, long_reads, self._consumer, self.erasures, clock, settings.postgres),
             has_lake=bool(settings.lake.url),
         )
         # The lock of a lake is held for as long as rows are moved.
@@ -127,7 +133,8 @@ class PostgresEnvironment:
         await self.records.close()
         await self._consumer.close()
         await self._locks.close()
-        await self._long_reads.close()
+        for replica in self._replicas:
+            await replica.close()
         await self._postgres.close()
 
 

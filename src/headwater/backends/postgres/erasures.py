@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from secrets import token_bytes
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.history_sql import LOCK_IMPORTS
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.model.catalog import CatalogState
 from headwater.ports import (

@@ -13,8 +13,8 @@ from headwater.errors import (
     InvalidInputError,
     SchemaError,
 )
-from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import SETTINGS
+from headwater.settings.servers import PostgresSettings
 
 FAILURES = (
     asyncpg.PostgresError,
@@ -30,14 +30,16 @@ LOST = (
     asyncpg.CrashShutdownError,
     asyncpg.CannotConnectNowError,
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.ReadOnlySQLTransactionError,  # the server is no longer the primary
     asyncpg.DeadlockDetectedError,
     asyncpg.SerializationError,
     asyncpg.InterfaceError,  # for example, the use of a closed connection
     asyncpg.InternalClientError,  # the use of a connection while it is being closed
     ConnectionError,
 )
-"""Failures of a connection or a transaction that a retry may solve."""
+"""Failures of a connection or a transaction that a retry, on a new connection, may solve."""
 
+_GRANT = "grant it to the user in {url}, as `headwater doctor grants --print` shows"
 # Classes and codes of SQLSTATE that depend on the state of the server and not on the statement: the
 # same statement succeeds when the server is well again.
 _UNAVAILABLE = (
@@ -61,6 +63,14 @@ REFUSED = (
 )
 """Failures that need a correction of the URL or of the user's rights."""
 
+UNANSWERED = (
+    asyncpg.FeatureNotSupportedError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ObjectNotInPrerequisiteStateError,
+    asyncpg.UndefinedFunctionError,
+)
+"""Answers of a server that cannot say, or may not, how far its log is."""
+
 ROW_ERRORS = (
     asyncpg.DataError,
     asyncpg.IntegrityConstraintViolationError,
@@ -76,6 +86,11 @@ _SCHEMA_ERRORS = (
     asyncpg.UndefinedFunctionError,
     asyncpg.InvalidSchemaNameError,
 )
+
+# A pooler that gives each transaction another session refuses parameters of sessions, or ignores
+# them if it is told to; then statements do not find what another session has prepared.
+_NO_PARAMETERS = "unsupported startup parameter"
+_OF_POOLERS = (asyncpg.InvalidSQLStatementNameError, asyncpg.DuplicatePreparedStatementError)
 
 # The first match applies.
 _REMEDIES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str], ...] = (
@@ -102,7 +117,12 @@ _REMEDIES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], str, str],
         "cannot be written to",
         "use the primary in {url}, not a replica",
     ),
-    (asyncpg.InsufficientPrivilegeError, "denied permission", "grant it to the user in {url}"),
+    (
+        asyncpg.exceptions.TargetServerAttributeNotMatched,
+        "has no server that can be written to",
+        "promote a replica, or name the primary in HEADWATER_POSTGRES_HOSTS or {url}",
+    ),
+    (asyncpg.InsufficientPrivilegeError, "denied permission", _GRANT),
     (ConnectionRefusedError, "cannot be reached", "start it, or correct {url}"),
     (
         asyncpg.LockNotAvailableError,
@@ -128,6 +148,15 @@ def translate(
             f"{url.variable} cannot be used: {headline(error)}; write it as "
             "postgresql://user:password@host:5432/database"
         )
+    if isinstance(error, _OF_POOLERS) or _NO_PARAMETERS in str(error):
+        address = settings.url_of(*settings.servers)
+        remedy = "set postgres.pooler to transaction"
+        if settings.pooler == "transaction":
+            remedy = f"remove the parameter from {url.variable}"
+        return ConfigError(
+            f"Postgres at {url.shown(address)} is behind a pooler that keeps no sessions: "
+            f"{headline(error)}; {remedy}"
+        )
     if isinstance(error, _SCHEMA_ERRORS):
         return SchemaError(
             settings.schema, f"are incomplete: {headline(error)}", "run `headwater migrate`"
@@ -144,7 +173,8 @@ def translate(
     problem = ": ".join(filter(None, [problem, said]))
     kind = BackendUnavailableError if _is_unavailable(error) else BackendError
     remedy = remedy.format(limit=SETTINGS[limit].variable, url=url.variable)
-    return kind(f"Postgres at {url.shown(settings.url)} {problem}; {remedy}")
+    address = settings.url_of(*settings.servers)
+    return kind(f"Postgres at {url.shown(address)} {problem}; {remedy}")
 
 
 def _is_unavailable(error: Exception) -> bool:
@@ -163,3 +193,8 @@ def _first(error: BaseException) -> BaseException:
 def headline(error: BaseException) -> str:
     """Return the first line of an error message."""
     return str(error).partition("\n")[0]
+
+
+def reason(error: BaseException) -> str:
+    """Return the first line of an error's cause, or of the error if that says nothing."""
+    return headline(error.__cause__ or error) or headline(error)

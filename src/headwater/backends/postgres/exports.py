@@ -8,10 +8,11 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.copying import Collector, CsvFile, DuckThread, duckdb_thread
 from headwater.backends.postgres.history_sql import pages_of, partitions_of, settled_number
-from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.replicas import LongReads
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import ReplicaReads
 from headwater.core.clock import to_micros
 from headwater.core.duckdb_session import column_types, identifier, scalar
 from headwater.core.partitioning import BUCKETS, bucket_of
@@ -62,7 +63,7 @@ FROM events JOIN buckets USING (entity_id)
 _TO_PARQUET = "(FORMAT parquet, COMPRESSION zstd)"
 
 
-async def export_history(postgres: Postgres, reads: LongReads, file: Path, after: int) -> int:
+async def export_history(postgres: Postgres, reads: ReplicaReads, file: Path, after: int) -> int:
     """Write the rows with numbers above one, up to a number that no later row can have."""
     last = await settled_number(postgres)
     async with duckdb_thread(file.parent) as thread:
@@ -110,7 +111,7 @@ def _write_history(thread: DuckThread, file: Path) -> bool:
 
 
 async def export_events(
-    reads: LongReads,
+    reads: ReplicaReads,
     folder: Path,
     event_types: Collection[str],
     upto: Mapping[int, str],

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.copying import (
     TO_CSV,
     Collector,
@@ -23,8 +24,8 @@ from headwater.backends.postgres.copying import (
     duckdb_thread,
 )
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, last_value
-from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.replicas import LongReads
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import ReplicaReads
 from headwater.core.codec import Kind
 from headwater.core.duckdb_session import Session, column_types, parquet, scalar
 from headwater.core.sql_literals import text
@@ -203,7 +204,7 @@ def _lasts(begin: str, ttl: timedelta | None) -> str:
 
 
 async def read_frame(
-    postgres: Postgres | LongReads,
+    postgres: Postgres | ReplicaReads,
     query: FrameQuery,
     answer: Path,
     progress: Callable[[int], None] | None,

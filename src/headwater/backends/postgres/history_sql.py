@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.connections import Connection
+from headwater.backends.postgres.pool import Postgres
 from headwater.errors import BackendUnavailableError
 
 INSERT_INCOMING = """

@@ -20,14 +20,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS, settled_number
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.retention import forget_entity, forget_events
 from headwater.core.clock import MICROSECOND, Clock, to_micros
 from headwater.core.partitioning import bucket_of
-from headwater.errors import BackendError
+from headwater.errors import BackendError, LakeAheadError
 from headwater.model.catalog import CatalogState
 from headwater.model.events import EventPage
 from headwater.ports import (
@@ -92,12 +93,13 @@ _TAKEN = "SELECT array_agg(DISTINCT partition) FROM _outbox WHERE events <> ''"
 _FIRST_EVENT = "SELECT min(received_at) FROM _events"
 _COUNT_HISTORY = "SELECT count(*) FROM _history WHERE seq > $1 AND seq <= $2"
 _NTH = "SELECT seq FROM _history WHERE seq > $1 AND seq <= $2 ORDER BY seq LIMIT 1 OFFSET $3"
-_STATE = "SELECT kind, trimmed, deleted, since, trimmed_at, now() AS now FROM _lake"
+_STATE = "SELECT kind, trimmed, deleted, since, trimmed_at, moved, now() AS now FROM _lake"
 _BEGIN = "INSERT INTO _lake (kind) VALUES ('history'), ('events') ON CONFLICT DO NOTHING"
 _LOCK_STATE = "SELECT FROM _lake WHERE kind = $1 FOR UPDATE"
 _DELETE_HISTORY = "DELETE FROM _history WHERE seq > $1 AND seq <= $2"
 _REMOVE = "DELETE FROM _history WHERE seq BETWEEN $1 AND $2 AND seq = ANY ($3::bigint[])"
 _TRIM = "UPDATE _lake SET trimmed = $2, trimmed_at = coalesce(trimmed_at, now()) WHERE kind = $1"
+_MOVED = "UPDATE _lake SET moved = greatest(moved, $2) WHERE kind = $1"
 _DELETED = "UPDATE _lake SET deleted = $2 WHERE kind = $1"
 # In a transaction, which a connection pooler gives a connection of its own. It has no snapshot, so
 # it keeps no row from being vacuumed.
@@ -175,6 +177,8 @@ class _State(NamedTuple):
     """Up to this, they are missing."""
     since: datetime
     trimmed_at: datetime | None
+    moved: int
+    """Up to this number, rows of history may be in the lake."""
     now: datetime
 
 
@@ -187,6 +191,15 @@ def _is_behind(kind: LogKind, mark: Mark, other: Mark) -> bool:
     if kind == "history":
         return int(mark or 0) < int(other or 0)
     return _Marks.parse(mark).is_behind(_Marks.parse(other))
+
+
+def _check(kind: LogKind, mark: Mark, state: _State) -> None:
+    """Raise LakeAheadError if the lake has rows that were never moved from this Postgres.
+
+    Positions of events are those of Redis, which a copy of Postgres does not change.
+    """
+    if kind == "history" and max(state.moved, int(state.trimmed or 0)) < int(mark or 0):
+        raise LakeAheadError("Postgres", kind, mark, str(state.moved))
 
 
 class PostgresLakeTail:
@@ -245,6 +258,7 @@ class PostgresLakeTail:
                 await connection.execute(_LOCK_EVENTS)
                 states = await _states(connection)
                 for kind, mark in after.items():
+                    _check(kind, mark, states[kind])
                     if _is_behind(kind, mark, states[kind].trimmed):
                         return None
                     if kind == "history":
@@ -252,7 +266,8 @@ class PostgresLakeTail:
                     else:
                         taken = await connection.fetchval(_TAKEN) or []
                         sql, given = _EVENT_ROWS, self._event_bounds(taken, mark, upto)
-                    rows = connection.cursor(sql, *given, list(entity_ids), prefetch=_ROWS_AT_ONCE)
+                    statement = await connection.prepare(sql, name="")
+                    rows = statement.cursor(*given, list(entity_ids), prefetch=_ROWS_AT_ONCE)
                     files[kind] = await _written(rows, folder / f"{kind}.ndjson")
             return files
 
@@ -338,11 +353,16 @@ class PostgresLakeTail:
 
         return str(self._wait(settled()))
 
+    def announce_move(self, kind: LogKind, upto: Mark) -> None:
+        if kind == "history":
+            self._wait(self._execute(_MOVED, kind, int(upto)))
+
     def trim(self, kind: LogKind, upto: Mark) -> None:
         self._wait(self._trim(kind, upto))
 
     async def _trim(self, kind: LogKind, upto: Mark) -> None:
         state = (await self._postgres.run(_states))[kind]
+        _check(kind, upto, state)
         if state.now < state.since + self._grace:
             return
         if _is_behind(kind, state.trimmed, upto):
@@ -373,9 +393,13 @@ class PostgresLakeTail:
         followed = to_micros(state.now - self._grace) // _MILLISECOND
         upto = _Marks.parse(state.trimmed).limited(followed - 1)
         deleted = _Marks.parse(state.deleted)
-        first = await self._first_event(deleted, upto.numbers, otherwise=upto.end)
-        for start in range(first, upto.end, _HOUR):
-            await self._execute(_DELETE_EVENTS, *upto.columns, start, min(start + _HOUR, upto.end))
+        # Only those with new events: one without may have had its last a year of hours ago.
+        new = _Marks({p: n for p, n in upto.numbers.items() if n > deleted.numbers.get(p, 0)})
+        if new.numbers:
+            first = await self._first_event(deleted, new.numbers, otherwise=new.end)
+            for start in range(first, new.end, _HOUR):
+                end = min(start + _HOUR, new.end)
+                await self._execute(_DELETE_EVENTS, *new.columns, start, end)
         return str(upto)
 
     @contextmanager

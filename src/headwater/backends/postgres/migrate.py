@@ -7,14 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
+from headwater.backends.postgres.addresses import session_settings
+from headwater.backends.postgres.connections import Connection, DirectConnection
 from headwater.backends.postgres.partition_tables import extend
-from headwater.backends.postgres.pool import (
-    Connection,
-    connect,
-    credentials_in,
-    session_settings,
-    translated,
-)
+from headwater.backends.postgres.pool import connect, credentials_in, translated
 from headwater.backends.postgres.records import append_entry
 from headwater.core.clock import SystemClock
 from headwater.core.logging import log
@@ -22,15 +18,15 @@ from headwater.errors import BackendError, SchemaError
 from headwater.model.admin import AuditEntry
 from headwater.model.callers import current_actor
 from headwater.model.values import new_id
-from headwater.settings.groups import PostgresSettings
 from headwater.settings.schema import Settings
+from headwater.settings.servers import PostgresSettings
 
 _OLDEST_SERVER = 14
 _LOCK = "SELECT pg_advisory_xact_lock(hashtext('headwater tables'), hashtext($1))"
 _HAS_TABLES = "SELECT to_regclass(format('%I._meta', $1::text)) IS NOT NULL"
 
 
-VERSION = 12
+VERSION = 13
 """The version of the tables that this version of Headwater works with."""
 
 SCHEMA = files(__package__).joinpath("schema.sql").read_text()
@@ -131,13 +127,11 @@ def check_version(version: int | None, schema: str) -> None:
 @asynccontextmanager
 async def connected(
     settings: PostgresSettings, *, statement_seconds: float = 0
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[DirectConnection]:
     """Connect; without a timeout of statements, as creating tables may have to wait for locks."""
     with translated(settings):
-        server_settings = session_settings(settings, statement_seconds)
-        connection, _ = await connect(
-            settings, credentials_in(settings), server_settings=server_settings
-        )
+        parameters = session_settings(settings, statement_seconds)
+        connection, _ = await connect(settings, credentials_in(settings), parameters)
         try:
             yield connection
         finally:

@@ -21,9 +21,10 @@ import asyncpg
 import msgspec
 from prometheus_client import Gauge
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.history_sql import INSERT_INCOMING
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.store_identity import FRESH_SECONDS, READ_POSITIONS, StoreCheck
 from headwater.backends.postgres.vectors.document_writes import CommittedDocuments
 from headwater.core.batching import batched

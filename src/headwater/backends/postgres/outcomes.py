@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.connections import Connection
+from headwater.backends.postgres.pool import Postgres
 from headwater.backends.postgres.shared_commits import SharedCommits
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.sql_lists import SqlDatabase

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import asyncpg
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.history_sql import pages_of, partitions_of
-from headwater.backends.postgres.pool import Connection
 from headwater.core.logging import log
 
 MONTHS_AHEAD = 3

@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import os
-import ssl
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from decimal import Decimal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar, get_args
-from urllib.parse import unquote, urlencode, urlsplit
+from typing import Any, Literal, TypeVar, get_args
+from urllib.parse import unquote, urlsplit
 from weakref import WeakSet
 
 import asyncpg
 from prometheus_client import Gauge
 
-from headwater.backends.postgres.errors import FAILURES, LOST, translate
+from headwater.backends.postgres.addresses import addresses, session_settings
+from headwater.backends.postgres.connections import (
+    Connection,
+    DirectConnection,
+    Primary,
+    TransactionConnection,
+    is_pooled,
+)
+from headwater.backends.postgres.errors import FAILURES, LOST, REFUSED, translate
+from headwater.backends.postgres.primaries import (
+    accept,
+    ask_primary,
+    latest_primary,
+    servers_with_one_primary,
+)
 from headwater.core.credentials import Credentials, Login, credentials_of
-from headwater.core.keep_alive import keep_alive
-from headwater.core.masking import present
 from headwater.core.tls import check_readable
-from headwater.errors import ClosedError, ConfigError
-from headwater.settings.groups import PostgresSettings
-from headwater.settings.schema import SETTINGS
-
-if TYPE_CHECKING:
-    _Connection = asyncpg.Connection[asyncpg.Record]
-else:
-    _Connection = asyncpg.Connection  # generic only for type checkers
+from headwater.errors import ClosedError
+from headwater.settings.servers import PostgresSettings
 
 T = TypeVar("T")
-
-Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
 
 # The server cancels a statement that takes too long; the driver only if the server does not.
 _GRACE_SECONDS = 5.0
@@ -65,14 +67,6 @@ for _state in get_args(ConnectionState):
     CONNECTIONS.labels(_state).set_function(partial(_count, _state))
 
 
-class KeptAliveConnection(_Connection):
-    """A connection with TCP keep-alive."""
-
-    def __init__(self, protocol: Any, transport: asyncio.BaseTransport, *rest: Any) -> None:
-        super().__init__(protocol, transport, *rest)
-        keep_alive(transport)
-
-
 class Postgres:
     """The connections of one process; errors of the driver are translated here.
 
@@ -93,16 +87,19 @@ class Postgres:
         name the settings that the timeout and the address are from.
         """
         self._url = url
-        address(settings, url)
+        addresses(settings, url)  # raises if one is invalid
         self._settings = settings
         self._parameters = parameters or {}
         self._limit = limit
         self._is_open = True
         self._free = asyncio.Semaphore(settings.pool_size)
-        self._connections: dict[Connection, Login | None] = {}
-        """All connections, each with its user and password if these may change."""
+        self._connections: dict[Connection, tuple[Login | None, Primary | None]] = {}
+        """All connections, each with its login and its server if these may change."""
         self._credentials = credentials_in(settings)
         self._login: Login | None = None
+        self._servers = servers_with_one_primary(settings)
+        self._primary: Primary | None = None
+        self._may_change = self._credentials is not None or bool(self._servers)
         self._idle: list[tuple[Connection, float]] = []
         """Connections that are not in use, and since when; the last one is used first."""
         self._preparation: Callable[[], Awaitable[None]] | None = None
@@ -140,8 +137,7 @@ class Postgres:
                 return await self._once(work)
             except LOST:
                 # The event that ended this connection has most likely ended the others too.
-                while self._idle:
-                    self._drop(self._idle.pop()[0])
+                self._drop_idle()
                 return await self._once(work)
 
     async def _once(self, work: Callable[[Connection], Awaitable[T]]) -> T:
@@ -154,14 +150,17 @@ class Postgres:
             await self._free.acquire()
         try:
             self.check_open()  # it may have been closed meanwhile
-            if self._credentials is not None:
-                self._follow(self._credentials)
+            if self._may_change:
+                self._follow()
             connection = self._taken() or await self._connected()
             try:
                 return await work(connection)
-            except (asyncio.CancelledError, OSError, *LOST):
+            except (asyncio.CancelledError, OSError, *LOST) as error:
                 # A statement may still be running.
                 connection.terminate()
+                if isinstance(error, TimeoutError):
+                    # A server that does not even end a statement in time may be gone.
+                    self._drop_idle()
                 raise
             finally:
                 self._put_back(connection)
@@ -177,27 +176,27 @@ class Postgres:
             self._drop(connection)
         return None
 
-    def _follow(self, credentials: Credentials) -> None:
-        """Drop the idle connections of a user or password that was replaced."""
-        # Without valid ones, the open connections are still good.
-        login = credentials.latest()
-        if login != self._login:
-            self._login = login
-            while self._idle:
-                self._drop(self._idle.pop()[0])
+    def _follow(self) -> None:
+        """Drop the idle connections of a login or a primary that was replaced."""
+        # Without a valid login, the open connections are still good.
+        login = self._credentials.latest() if self._credentials is not None else None
+        primary = latest_primary(self._servers)
+        if (login, primary) != (self._login, self._primary):
+            self._login, self._primary = login, primary
+            self._drop_idle()
 
     async def _connected(self) -> Connection:
+        timeout = self._settings.timeout
         connection, self._login = await connect(
             self._settings,
             self._credentials,
-            command_timeout=self._settings.timeout + _GRACE_SECONDS,
-            server_settings={
-                **session_settings(self._settings, self._settings.timeout),
-                **self._parameters,
-            },
-            connection_class=KeptAliveConnection,
+            {**session_settings(self._settings, timeout), **self._parameters},
+            command_timeout=timeout + min(_GRACE_SECONDS, timeout / 2),
         )
-        self._connections[connection] = self._login
+        if connection.primary != self._primary:
+            self._primary = connection.primary
+            self._drop_idle()
+        self._connections[connection] = (self._login, self._primary)
         with ExitStack() as undo:
             undo.callback(self._drop, connection)
             await connection.set_type_codec(
@@ -212,9 +211,7 @@ class Postgres:
         Our own statements change no session state. Queries of users may, and are reset after each
         one (`store.py`).
         """
-        is_replaced = (
-            self._credentials is not None and self._connections.get(connection) != self._login
-        )
+        is_replaced = self._connections.get(connection) != (self._login, self._primary)
         if is_replaced or connection.is_closed() or connection.is_in_transaction():
             self._drop(connection)
             return
@@ -222,6 +219,10 @@ class Postgres:
         if self._idle and now - self._idle[0][1] > _IDLE_SECONDS:
             self._drop(self._idle.pop(0)[0])
         self._idle.append((connection, now))
+
+    def _drop_idle(self) -> None:
+        while self._idle:
+            self._drop(self._idle.pop()[0])
 
     def _drop(self, connection: Connection) -> None:
         connection.terminate()
@@ -254,107 +255,122 @@ class Postgres:
             self._drop(connection)
 
 
-def address(settings: PostgresSettings, name: str = "postgres.url") -> str:
-    """Return the URL from the settings; raise ConfigError if there is none, or not a valid one.
-
-    The driver's errors about hosts and ports would show a part of the password.
-    """
-    if not settings.url:
-        raise ConfigError(
-            "Postgres has no address; set HEADWATER_POSTGRES_URL to "
-            "postgresql://user:password@host:5432/database"
-        )
-    try:
-        hosts = urlsplit(settings.url).netloc.rpartition("@")[2].split(",")
-        ports = [host.rpartition("]")[2].partition(":")[2] for host in hosts]
-        is_valid = all(port.isdecimal() or not port for port in ports)
-    except ValueError:
-        is_valid = False
-    if not is_valid:
-        raise ConfigError(
-            f"{SETTINGS[name].variable} has an invalid host or port; write it as "
-            "postgresql://user:password@host:5432/database, with special characters of the "
-            "password percent-encoded"
-        )
-    options = _tls_options(settings)
-    mark = "&" if "?" in settings.url else "?"
-    return f"{settings.url}{mark}{urlencode(options)}" if options else settings.url
-
-
 async def connect(
-    settings: PostgresSettings, credentials: Credentials | None, **options: Any
-) -> tuple[Connection, Login | None]:
-    """Open a connection; return it with the user and password that it has from credentials."""
-    tls, url = settings.tls, address(settings)
+    settings: PostgresSettings,
+    credentials: Credentials | None,
+    parameters: Mapping[str, str],
+    **options: Any,
+) -> tuple[DirectConnection, Login | None]:
+    """Open a connection; return it with the user and password that it has from credentials.
+
+    The parameters of the server hold for all that it is used for.
+    """
+    tls = settings.tls
     if tls.ca_file != "system":
         check_readable(tls.ca_file)
     check_readable(tls.cert_file, tls.key_file, tls.crl_file)
-    options |= {"timeout": settings.connect_timeout}
+    given = {"timeout": settings.connect_timeout, **options}
+    if settings.pooler == "transaction":
+        given |= {"connection_class": TransactionConnection, "statement_cache_size": 0}
+    else:
+        given |= {"connection_class": DirectConnection, "server_settings": dict(parameters)}
+    connection, login = await _logged_in(settings, credentials, given)
+    if is_pooled(connection):
+        connection.set_parameters(parameters)
+
+        async def open_another() -> TransactionConnection:
+            opened, _ = await connect(settings, credentials, parameters, **options)
+            assert is_pooled(opened)
+            return opened
+
+        connection.open_another = open_another
+    return connection, login
+
+
+async def _logged_in(
+    settings: PostgresSettings,
+    credentials: Credentials | None,
+    options: Mapping[str, Any],
+) -> tuple[DirectConnection, Login | None]:
     if credentials is None:
-        if settings.password:
-            options["password"] = settings.password
-        return await asyncpg.connect(url, **options), None
+        password = {"password": settings.password} if settings.password else {}
+        return await _first_of(settings, {**options, **password}), None
     login = await credentials.current()
     try:
-        return await _connected_as(login, url, options), login
+        return await _connected_as(login, settings, options), login
     except asyncpg.InvalidAuthorizationSpecificationError:
         # It may have been changed on the server before its time.
         credentials.refuse(login)
         if (other := await credentials.current()) == login:
             raise
-        return await _connected_as(other, url, options), other
+        return await _connected_as(other, settings, options), other
 
 
-async def _connected_as(login: Login, url: str, options: dict[str, Any]) -> Connection:
+async def _connected_as(
+    login: Login, settings: PostgresSettings, options: Mapping[str, Any]
+) -> DirectConnection:
     given: dict[str, Any] = {"user": login.user or None, "password": login.password or None}
-    connection: Connection = await asyncpg.connect(url, **given, **options)
+    return await _first_of(settings, {**given, **options})
+
+
+async def _first_of(settings: PostgresSettings, options: Mapping[str, Any]) -> DirectConnection:
+    """Connect to all servers at once, and return the first connection that can be used.
+
+    A server that is gone may not answer at all, and the others do not wait for it.
+    """
+    urls = addresses(settings)
+    servers = servers_with_one_primary(settings)
+    attempts: set[asyncio.Future[DirectConnection]] = {
+        asyncio.ensure_future(_opened(url, options, is_asked=bool(servers))) for url in urls
+    }
+    errors: list[Exception] = []
+    try:
+        while attempts:
+            done, _ = await asyncio.wait(attempts, return_when=asyncio.FIRST_COMPLETED)
+            attempt = done.pop()
+            attempts.remove(attempt)
+            try:
+                connection = await attempt
+                if servers:
+                    accept(connection, servers)
+                return connection
+            except asyncpg.ProtocolViolationError as error:
+                # What PgBouncer reports where a server says that it refuses the password.
+                is_refusal = "authentication failed" in str(error)
+                errors.append(asyncpg.InvalidPasswordError(str(error)) if is_refusal else error)
+            except FAILURES as error:
+                errors.append(error)
+    finally:
+        for attempt in attempts:
+            attempt.add_done_callback(_discard)
+            attempt.cancel()
+    raise next((error for error in errors if isinstance(error, REFUSED)), errors[-1])
+
+
+async def _opened(url: str, options: Mapping[str, Any], *, is_asked: bool) -> DirectConnection:
+    connection: DirectConnection = await asyncpg.connect(url, **options)
+    if is_asked:
+        with ExitStack() as undo:
+            undo.callback(connection.terminate)
+            await ask_primary(connection, options["timeout"])
+            undo.pop_all()
     return connection
+
+
+def _discard(attempt: asyncio.Future[DirectConnection]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result().terminate()
 
 
 def credentials_in(settings: PostgresSettings) -> Credentials | None:
     """Return the user and password of a server, if they may change."""
     texts = (settings.url, settings.password)
 
-    def read() -> Login:
-        url = urlsplit(present(settings.url))
-        password = present(settings.password) or unquote(url.password or "")
-        return Login(unquote(url.username or ""), password)
+    def read(text: str, password: str) -> Login:
+        url = urlsplit(text)
+        return Login(unquote(url.username or ""), password or unquote(url.password or ""))
 
     return credentials_of("postgres.credentials", settings.credentials, texts, read)
-
-
-def _tls_options(settings: PostgresSettings) -> dict[str, str]:
-    """Return the options of a URL for encryption; the driver reads their files when it connects."""
-    tls = settings.tls
-    is_checked = tls.ca_file and "sslmode=" not in settings.url
-    trusted = ssl.get_default_verify_paths().cafile if tls.ca_file == "system" else tls.ca_file
-    options = {
-        "sslmode": tls.mode or ("verify-full" if is_checked else ""),
-        "sslrootcert": trusted or "",
-        "sslcert": tls.cert_file,
-        "sslkey": tls.key_file,
-        "sslpassword": tls.key_password,
-        "sslcrl": tls.crl_file,
-        "ssl_min_protocol_version": tls.min_version,
-    }
-    return {name: value for name, value in options.items() if value}
-
-
-def session_settings(settings: PostgresSettings, timeout: float) -> dict[str, str]:
-    """Return settings of a session that override the server's; 0 means no timeout."""
-    milliseconds = str(math.ceil(timeout * 1_000))
-    return {
-        "application_name": f"headwater/{settings.schema}",
-        "search_path": f'"{settings.schema}", public',
-        "timezone": "UTC",
-        "statement_timeout": milliseconds,
-        # A process that hangs must not keep its lock on a partition of the outbox.
-        "idle_in_transaction_session_timeout": milliseconds,
-        # Rows are deleted from the outbox in Redis once the transaction has returned.
-        "synchronous_commit": "on",
-        # Compiling a query over many partitions takes longer than running it.
-        "jit": "off",
-    }
 
 
 @contextmanager

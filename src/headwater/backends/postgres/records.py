@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import asyncpg
 import msgspec
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.history_sql import pages_of
 from headwater.backends.postgres.outcomes import PostgresOutcomes
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import ReplicaReads
 from headwater.backends.postgres.shared_commits import SharedCommits
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.sql_lists import (
@@ -128,8 +130,8 @@ class _Lists:
     latest = datetime.max.replace(tzinfo=UTC)
     stored = staticmethod(in_range)
 
-    def __init__(self, postgres: Postgres, store: StoreCheck | None = None) -> None:
-        self._postgres = postgres
+    def __init__(self, reads: Postgres | ReplicaReads, store: StoreCheck | None = None) -> None:
+        self._reads = reads
         self._store = store
 
     def time(self, stored: datetime) -> datetime:
@@ -138,7 +140,7 @@ class _Lists:
     async def rows(self, sql: str, *arguments: Any) -> list[asyncpg.Record]:
         if self._store is not None:
             self._store.raise_known_mismatch()
-        return await self._postgres.run(lambda connection: connection.fetch(sql, *arguments))
+        return await self._reads.run(lambda connection: connection.fetch(sql, *arguments))
 
 
 class _Append(NamedTuple):
@@ -152,8 +154,14 @@ class _Append(NamedTuple):
 class PostgresRecordLog(PostgresOutcomes):
     """A log of records in which concurrent appends share a transaction."""
 
-    def __init__(self, writing: Postgres, postgres: Postgres, store: StoreCheck) -> None:
-        super().__init__(_Lists(postgres, store), writing, postgres, store)
+    def __init__(
+        self,
+        writing: Postgres,
+        postgres: Postgres,
+        reads: Postgres | ReplicaReads,
+        store: StoreCheck,
+    ) -> None:
+        super().__init__(_Lists(reads, store), writing, postgres, store)
         self._appends = SharedCommits(writing, _insert)
         self._index_key: bytes | None = None
 

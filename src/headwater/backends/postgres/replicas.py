@@ -1,11 +1,13 @@
-"""Long reads of history on a replica, once it has all that the primary had when the read began."""
+"""Reads from a replica, once it has all that the primary had when the read began."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from typing import NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
@@ -13,29 +15,42 @@ import asyncpg
 from msgspec.structs import replace
 from prometheus_client import Counter
 
-from headwater.backends.postgres.errors import headline
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.connections import Connection
+from headwater.backends.postgres.errors import LOST, UNANSWERED, headline, reason
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.primaries import TIMELINE
 from headwater.core.logging import log
 from headwater.core.masking import FileText
 from headwater.errors import BackendUnavailableError
-from headwater.settings.groups import PostgresSettings
+from headwater.settings.servers import PostgresSettings
 
 T = TypeVar("T")
 
+SHORT_SECONDS = 0.1
+"""How long a short read waits for a replica: it would hardly take longer on the primary."""
+
 _POLL_SECONDS = 0.02
+# Of the last question whether a replica has caught up.
+_ANSWER_SECONDS = 0.02
+# A connection may take longer than a short read waits, and is used by later ones.
+_CONNECT_SECONDS = 1.0
 # A replica that could not be used is not tried again for so long.
 _PAUSE_SECONDS = 10.0
-_POSITION = """
-SELECT system_identifier, current_database(), pg_current_wal_lsn()::text FROM pg_control_system()
+_POSITION = f"""
+SELECT system_identifier, current_database(), {TIMELINE}, pg_current_wal_lsn()::text
+FROM pg_control_system()
 """
+# After a promotion, the control file of a replica has the new timeline only when something is
+# flushed; what it receives is shown at once, but not to every user.
 _STATE = """
 SELECT system_identifier = $1 AND current_database() = $2 AS is_same, pg_is_in_recovery(),
-       coalesce(pg_last_wal_replay_lsn() >= $3::text::pg_lsn, false)
-FROM pg_control_system()
+       greatest(min_recovery_end_timeline, (SELECT received_tli FROM pg_stat_wal_receiver)) = $3,
+       coalesce(pg_last_wal_replay_lsn() >= $4::text::pg_lsn, false)
+FROM pg_control_system(), pg_control_recovery()
 """
 READS = Counter(
     "headwater_replica_reads_total",
-    "Long reads of history while `postgres.replica_url` is set; `server` is `replica`, or "
+    "Reads that may use a replica, while `postgres.replica_url` is set; `server` is `replica`, or "
     "`primary` if the replica could not be used.",
     ["server"],
 )
@@ -46,16 +61,23 @@ class UnusableError(Exception):
 
 
 class Position(NamedTuple):
-    """A moment of a primary: its cluster, its database, and how far its log is written."""
+    """A moment of a primary: its cluster, its database, and how far its log is written.
+
+    A promotion begins a timeline; positions on two of them cannot be compared.
+    """
 
     cluster: int
     database: str
+    timeline: int
     lsn: str
 
 
 async def position_of(connection: Connection) -> Position:
     """Return the position of a primary: all commits until now are before it."""
-    [row] = await connection.fetch(_POSITION)
+    try:
+        [row] = await connection.fetch(_POSITION)
+    except UNANSWERED as error:
+        raise UnusableError(f"the primary cannot say how far it is: {headline(error)}") from None
     return Position(*row)
 
 
@@ -66,67 +88,134 @@ async def wait_for(connection: Connection, position: Position, seconds: float) -
     """
     deadline = time.monotonic() + seconds
     while True:
-        [(is_same, is_replica, has_replayed)] = await connection.fetch(_STATE, *position)
+        left = deadline - time.monotonic()
+        try:
+            async with _answered_within(max(left, 0) + _ANSWER_SECONDS, connection):
+                [row] = await connection.fetch(_STATE, *position)
+        except UNANSWERED as error:
+            raise UnusableError(f"it cannot say how far it is: {headline(error)}") from None
+        is_same, is_replica, is_on_timeline, has_replayed = row
         if not is_same:
             raise UnusableError("it belongs to another cluster, or is another database")
         if not is_replica:
             raise UnusableError("it is not in recovery, so it is no longer a replica")
+        if not is_on_timeline:
+            raise UnusableError("it follows another primary, or has just begun to follow this one")
         if has_replayed:
             return
-        if time.monotonic() >= deadline:
+        if left <= 0:
             raise UnusableError(f"it is more than {seconds:g} s behind the primary")
-        await asyncio.sleep(_POLL_SECONDS)
+        await asyncio.sleep(min(_POLL_SECONDS, seconds / 20))
+
+
+@asynccontextmanager
+async def _answered_within(seconds: float, connection: Connection) -> AsyncIterator[None]:
+    """Close the connection of a block that takes longer, and raise TimeoutError.
+
+    Cancelling the block could have to wait for the end of a transaction.
+    """
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(seconds, connection.terminate)
+    try:
+        yield
+    except LOST as error:
+        if loop.time() < timer.when():
+            raise
+        raise TimeoutError(f"it did not answer within {seconds:.2g} s") from error
+    finally:
+        timer.cancel()
 
 
 def replicas_of(settings: PostgresSettings) -> list[PostgresSettings]:
     """Return the settings of a connection to each replica."""
-    url = urlsplit(settings.replica_url)
-    user, at, hosts = url.netloc.rpartition("@")
-    urls = [url._replace(netloc=f"{user}{at}{host}").geturl() for host in hosts.split(",") if host]
+    if not settings.replica_url:
+        return []
+    patience = min(settings.connect_timeout, max(settings.replica_timeout, _CONNECT_SECONDS))
+    given = replace(
+        settings,
+        url=settings.replica_url,
+        hosts="",
+        target_session_attrs="any",
+        connect_timeout=patience,
+    )
+    urls = [given.url_of(server) for server in given.servers]
     if isinstance(settings.replica_url, FileText):
         urls = [FileText.of(text, settings.replica_url.path) for text in urls]
-    return [replace(settings, url=text) for text in urls]
+    # `postgres.password` is for a URL that has none.
+    own = "" if urlsplit(settings.replica_url).password else settings.password
+    return [replace(given, url=text, password=own) for text in urls]
 
 
-class LongReads:
-    """Runs long reads on a replica, or on the primary if there is none that can be used."""
+def replica_pools(settings: PostgresSettings, parameters: Mapping[str, str]) -> list[Postgres]:
+    """Return the connections to each replica, with these parameters of the server."""
+    pools = [
+        Postgres(replica, parameters, url="postgres.replica_url")
+        for replica in replicas_of(settings)
+    ]
+    # The processes of a store begin with different replicas.
+    random.shuffle(pools)
+    return pools
 
-    def __init__(self, primary: Postgres, settings: PostgresSettings) -> None:
+
+class ReplicaReads:
+    """Runs reads on a replica, or on the primary if there is none that can be used."""
+
+    def __init__(
+        self, primary: Postgres, replicas: Sequence[Postgres], wait_seconds: float
+    ) -> None:
+        """A read waits for so long until a replica has what the primary has."""
         self._primary = primary
-        self._wait_seconds = settings.replica_timeout
-        self._replicas = [
-            Postgres(replica, url="postgres.replica_url") for replica in replicas_of(settings)
-        ]
-        # The processes of a store begin with different replicas.
-        random.shuffle(self._replicas)
-        self._retry_at = 0.0
+        self._replicas = replicas
+        self._wait_seconds = wait_seconds
+        self._retry_at = dict.fromkeys(replicas, 0.0)
+        """When each replica may be tried; 0 unless the last attempt failed."""
 
     async def run(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run the work, which has to be safe to repeat, after all commits until now."""
         if not self._replicas:
             return await self._primary.run(work)
-        if time.monotonic() >= self._retry_at:
-            position = await self._primary.run(position_of)
-
-            async def read(connection: Connection) -> T:
-                await wait_for(connection, position, self._wait_seconds)
-                return await work(connection)
-
-            for replica in self._replicas:
+        if position := await self._position():
+            for replica in filter(self._is_due, self._replicas):
+                if self._retry_at[replica]:
+                    # Other reads do not follow until it answers again.
+                    self._retry_at[replica] = time.monotonic() + _PAUSE_SECONDS
                 try:
-                    result = await replica.run(read)
+                    result = await replica.run(partial(self._read, replica, position, work))
                 except (UnusableError, BackendUnavailableError) as error:
-                    cause = error.__cause__ or error
-                    if isinstance(cause, asyncpg.QueryCanceledError):
+                    if isinstance(error.__cause__, asyncpg.QueryCanceledError):
                         raise  # the statement timeout: it would take as long on the primary
-                    log.warning("replica not used", reason=headline(cause))
+                    self._pause(error, replica)
                 else:
                     READS.labels("replica").inc()
                     return result
-            self._retry_at = time.monotonic() + _PAUSE_SECONDS
         READS.labels("primary").inc()
         return await self._primary.run(work)
 
-    async def close(self) -> None:
-        for replica in self._replicas:
-            await replica.close()
+    async def _position(self) -> Position | None:
+        """Return the position of the primary; None if no replica may be tried."""
+        if not any(map(self._is_due, self._replicas)):
+            return None
+        try:
+            return await self._primary.run(position_of)
+        except UnusableError as error:
+            self._pause(error, *self._replicas)
+            return None
+
+    async def _read(
+        self,
+        replica: Postgres,
+        position: Position,
+        work: Callable[[Connection], Awaitable[T]],
+        connection: Connection,
+    ) -> T:
+        await wait_for(connection, position, self._wait_seconds)
+        self._retry_at[replica] = 0.0
+        return await work(connection)
+
+    def _is_due(self, replica: Postgres) -> bool:
+        return time.monotonic() >= self._retry_at[replica]
+
+    def _pause(self, error: Exception, *replicas: Postgres) -> None:
+        log.warning("replica not used", reason=reason(error))
+        for replica in replicas:
+            self._retry_at[replica] = time.monotonic() + _PAUSE_SECONDS

@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import NamedTuple
 
+from headwater.backends.postgres.connections import Connection, another, is_pooled
 from headwater.backends.postgres.history_sql import last_value, pages_of, partitions_of
 from headwater.backends.postgres.partition_tables import (
     HISTORY_COLUMNS,
@@ -20,7 +21,6 @@ from headwater.backends.postgres.partition_tables import (
     merge_months,
     tables_before,
 )
-from headwater.backends.postgres.pool import Connection
 from headwater.core.clock import to_micros
 from headwater.core.logging import log
 from headwater.ports import Pruned
@@ -28,6 +28,7 @@ from headwater.ports import Pruned
 ROWS_AT_ONCE = 20_000
 
 _POLL_SECONDS = 0.1
+_TEMPORARY = ("_kept_history", "_done_events")
 
 _LOCK = "SELECT pg_try_advisory_lock(hashtext('headwater retention'), hashtext(current_schema()))"
 _UNLOCK = "SELECT pg_advisory_unlock(hashtext('headwater retention'), hashtext(current_schema()))"
@@ -194,6 +195,14 @@ async def _remove_rows(
 @asynccontextmanager
 async def _alone(connection: Connection) -> AsyncIterator[None]:
     """Hold a lock that one process has at a time; it ends with the connection too."""
+    if is_pooled(connection):
+        async with another(connection) as holder, _locked_by_transaction(holder):
+            # Of a process that was killed.
+            schema = await connection.fetchval("SELECT quote_ident(current_schema())")
+            for table in _TEMPORARY:
+                await connection.execute(f"DROP TABLE IF EXISTS {schema}.{table}")
+            yield
+        return
     # A statement that waits for it would exceed the timeout.
     while not await connection.fetchval(_LOCK):  # noqa: ASYNC110 - another process has it
         await asyncio.sleep(_POLL_SECONDS)
@@ -205,8 +214,22 @@ async def _alone(connection: Connection) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
+async def _locked_by_transaction(holder: Connection) -> AsyncIterator[None]:
+    while True:
+        async with holder.transaction():
+            if await holder.fetchval(_LOCK.replace("_lock", "_xact_lock")):
+                await holder.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+                yield
+                return
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+@asynccontextmanager
 async def _temporary(connection: Connection, definition: str) -> AsyncIterator[None]:
-    await connection.execute(f"CREATE TEMPORARY TABLE {definition}")
+    """Have a table for a block that commits several times."""
+    # A temporary one belongs to a session.
+    kind = "UNLOGGED" if is_pooled(connection) else "TEMPORARY"
+    await connection.execute(f"CREATE {kind} TABLE {definition}")
     try:
         yield
     finally:

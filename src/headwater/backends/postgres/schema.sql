@@ -161,13 +161,15 @@ CREATE INDEX _events_by_time ON _events ("timestamp");
 CREATE INDEX _events_by_arrival ON _events USING brin (received_at) WITH (autosummarize = on);
 
 -- The logs that a lake has too, since when, and up to which rows may be missing here and are
--- deleted. Processes without the lake are refused from the first such mark on.
+-- deleted. Processes without the lake are refused from the first such mark on. Up to the number in
+-- "moved", rows of history may be in the lake: one that has more is of another copy.
 CREATE TABLE _lake (
     kind       text COLLATE "C" PRIMARY KEY,
     trimmed    text COLLATE "C" NOT NULL DEFAULT '',
     deleted    text COLLATE "C" NOT NULL DEFAULT '',
     since      timestamptz NOT NULL DEFAULT now(),
-    trimmed_at timestamptz
+    trimmed_at timestamptz,
+    moved      bigint NOT NULL DEFAULT 0
 );
 
 CREATE VIEW events AS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.copying import (
     Collector,
     CsvFile,
@@ -15,8 +16,7 @@ from headwater.backends.postgres.copying import (
 from headwater.backends.postgres.exports import add_buckets
 from headwater.backends.postgres.frames import ENTITY_ID, MICROS
 from headwater.backends.postgres.history_sql import LOCK_PARTITIONS
-from headwater.backends.postgres.pool import Connection
-from headwater.backends.postgres.replicas import LongReads
+from headwater.backends.postgres.replicas import ReplicaReads
 from headwater.core.duckdb_session import Session, column_types, parquet, scalar
 from headwater.core.sql_literals import text
 from headwater.ports import SeriesFile, SeriesQuery, series_ranges
@@ -47,7 +47,7 @@ FROM rows JOIN buckets USING (entity_id) WHERE bucket BETWEEN {first} AND {last}
 """
 
 
-async def write_series(reads: LongReads, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
+async def write_series(reads: ReplicaReads, query: SeriesQuery, folder: Path) -> list[SeriesFile]:
     """Write the rows that points need, from one snapshot."""
 
     async def copy(connection: Connection) -> None:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.errors import ROW_ERRORS
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
 from headwater.errors import ClosedError, HeadwaterError
 
 T = TypeVar("T")

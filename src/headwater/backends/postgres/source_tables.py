@@ -15,10 +15,11 @@ from typing import NamedTuple
 import asyncpg
 import msgspec
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.copying import duckdb_thread
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.migrate import connected
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
 from headwater.core.clock import Clock
 from headwater.core.duckdb_session import Session, identifier, scalar
 from headwater.core.source_views import add_source, reading
@@ -26,7 +27,7 @@ from headwater.core.sql_literals import text
 from headwater.errors import InvalidInputError
 from headwater.model.problems import OnStep
 from headwater.model.sources import LoadedSource, SourceColumn, SourceTable
-from headwater.settings.groups import PostgresSettings
+from headwater.settings.servers import PostgresSettings
 
 # What a query without quotes finds, and else what one with quotes does.
 _TABLES = """

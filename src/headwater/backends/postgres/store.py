@@ -17,6 +17,7 @@ import msgspec
 from asyncpg.prepared_stmt import PreparedStatement
 
 from headwater.backends.observed import count_erased
+from headwater.backends.postgres.connections import Connection, reading
 from headwater.backends.postgres.erasures import PostgresErasures
 from headwater.backends.postgres.errors import headline
 from headwater.backends.postgres.exports import export_events, export_history
@@ -35,8 +36,8 @@ from headwater.backends.postgres.partition_tables import (
     extend_if_free,
     month_of,
 )
-from headwater.backends.postgres.pool import Connection, Postgres
-from headwater.backends.postgres.replicas import LongReads
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import ReplicaReads
 from headwater.backends.postgres.retention import (
     drop_series,
     forget_entity,
@@ -65,7 +66,7 @@ from headwater.ports import (
     SeriesQuery,
     history_rows,
 )
-from headwater.settings.groups import PostgresSettings
+from headwater.settings.servers import PostgresSettings
 
 # In the order of the index, so that each search starts near the end of the previous one.
 _LAST = """
@@ -175,7 +176,7 @@ class PostgresOfflineStore:
     def __init__(
         self,
         postgres: Postgres,
-        long_reads: LongReads,
+        long_reads: ReplicaReads,
         consumer: OutboxConsumer,
         erasures: PostgresErasures,
         clock: Clock,
@@ -344,7 +345,7 @@ class PostgresOfflineStore:
             pruned["events"] = await self._postgres.run(
                 partial(prune_events, before=events, done=done, dry_run=dry_run)
             )
-        return Pruned(**pruned)
+        return Pruned(pruned["history"], pruned["events"])
 
     async def drop(self, series: str) -> int:
         await self._catch_up()
@@ -435,7 +436,7 @@ async def _reading(
         # It would end the statement, and Postgres would read the rest as a protocol message.
         raise QueryError("the query contains the character U+0000; remove it")
     try:
-        async with connection.transaction(readonly=True):
+        async with reading(connection):
             yield
     except asyncpg.PostgresSyntaxError as error:
         # The function that counts the statements of a query; syntax is checked by the parser.
@@ -449,13 +450,10 @@ async def _reading(
         if error.sqlstate[:2] not in _QUERY_ERRORS:
             raise
         raise _invalid(error) from error
-    finally:
-        if not connection.is_closed():
-            await connection.reset()  # the query may have changed settings or taken locks
 
 
 async def _prepare(connection: Connection, sql: str) -> tuple[PreparedStatement, list[str]]:
-    statement = await connection.prepare(sql)
+    statement = await connection.prepare(sql, name="")
     columns = [attribute.name for attribute in statement.get_attributes()]
     if not columns:
         raise QueryError(NO_ROWS)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import msgspec
 
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.connections import Connection
+from headwater.backends.postgres.pool import Postgres
 from headwater.core.clock import from_micros
 from headwater.core.logging import log
 from headwater.errors import BackendError, StoreMismatchError
 from headwater.model.values import ServiceEvent
 from headwater.ports import Outbox, PositionedEvent, Positions, Rewound, StoreIdentity
+
+HandOver = Callable[[str | None, str], Awaitable[Mapping[int, str]]]
 
 _READ_OWNER = "SELECT store_id FROM _meta"
 # Of two stores that are new at the same time, the first one gets the history.
@@ -117,14 +120,15 @@ class StoreCheck:
 
     @asynccontextmanager
     async def restoring(
-        self, *, adopt: bool, logged: Mapping[int, str] | None = None
-    ) -> AsyncIterator[None]:
+        self, *, adopt: bool, hand_over: HandOver | None = None
+    ) -> AsyncIterator[Collection[int] | None]:
         """Let values be restored from history; with ``adopt``, give it to the store in Redis.
 
         The store is confirmed at the end, because workers must not run on values half restored.
-        ``logged`` is for a store whose events are kept in a log elsewhere: of each partition, the
-        position after which that log repeats the events. Those that are in history with their
-        effects must be known then, and the others wait again.
+        ``hand_over`` is for a store whose events are kept in a log elsewhere: it is called with the
+        owner of history and its successor, and returns of each partition the position after which
+        that log repeats the events. Those that are in history with their effects must be known
+        then, and the others wait again.
         """
         await self._postgres.prepare()
         identity = await self._outbox.identity()
@@ -132,7 +136,14 @@ class StoreCheck:
         if store_id is None:
             raise BackendError(_LOST_AGAIN)
         new_id = self._outbox.new_store_id() if adopt else store_id
+        lacking: Collection[int] | None = None
+        logged: Mapping[int, str] | None = None
         if adopt:
+            owner = await self._owner()
+            if owner == store_id:
+                lacking = identity.behind
+            if hand_over is not None:
+                logged = await hand_over(owner, new_id)
             self._is_adopting = True
         else:
             await self.check()
@@ -141,7 +152,7 @@ class StoreCheck:
                 await self._rewind(store_id, identity.behind)
             elif adopt and logged is not None:
                 await self._rewind_lost(store_id, logged)
-            yield
+            yield lacking
         finally:
             self._is_adopting = False
         if adopt:
@@ -151,11 +162,15 @@ class StoreCheck:
         self._matched = None
         await self.check()
 
-    async def _rewind_lost(self, store_id: str, logged: Mapping[int, str]) -> None:
-        """Do the same for a store that lost all its partitions."""
-        owner = await self._postgres.run_unprepared(
+    async def _owner(self) -> str | None:
+        owner: str | None = await self._postgres.run_unprepared(
             lambda connection: connection.fetchval(_READ_OWNER)
         )
+        return owner
+
+    async def _rewind_lost(self, store_id: str, logged: Mapping[int, str]) -> None:
+        """Do the same for a store that lost all its partitions."""
+        owner = await self._owner()
         if owner is not None and owner != store_id:
             await self._rewind(owner, frozenset(range(self._outbox.partitions)), logged)
 
@@ -241,7 +256,8 @@ async def _accepted_events(
     connection: Connection, partition: int, since: datetime
 ) -> AsyncIterator[Sequence[PositionedEvent]]:
     """Yield the events that a partition accepted since a time, in pages."""
-    cursor = await connection.cursor(_ACCEPTED, partition, since)
+    statement = await connection.prepare(_ACCEPTED, name="")
+    cursor = await statement.cursor(partition, since)
     while rows := await cursor.fetch(_PAGE):
         yield [
             PositionedEvent(

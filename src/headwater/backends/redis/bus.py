@@ -20,7 +20,8 @@ from headwater.backends.redis.client import Call, Redis, command, script_call
 from headwater.backends.redis.commit_waits import CommitWaits
 from headwater.backends.redis.dead_letters import RedisDeadLetters
 from headwater.backends.redis.erasures import RedisErasures
-from headwater.backends.redis.keys import Keys, PartitionKeys, unhandled
+from headwater.backends.redis.keys import Keys, unhandled
+from headwater.backends.redis.memory import store_bytes
 from headwater.backends.redis.notifications import Notifications, Token
 from headwater.backends.redis.online import RedisOnlineStore, Sender
 from headwater.backends.redis.streams import (
@@ -34,6 +35,7 @@ from headwater.backends.redis.streams import (
     lease_text,
     next_entries,
     received_at,
+    state_names,
     to_batch,
 )
 from headwater.core.clock import from_micros, to_micros
@@ -46,15 +48,14 @@ from headwater.errors import (
     VersionConflictError,
 )
 from headwater.model.admin import ConsumerLag
-from headwater.model.dead_letters import DeadLetter
 from headwater.model.events import PublishResult
 from headwater.model.values import Cells, EntityKey, ServiceEvent, encode_cells
 from headwater.ports import (
     Batch,
+    BatchOutcome,
     Change,
     Lease,
     Ledger,
-    Outcome,
     Subjects,
     Tick,
     no_subjects,
@@ -202,10 +203,10 @@ class RedisBus:
             raise LeaseLostError(lease.partition, lease.owner)
         return count
 
-    async def commit(self, outcome: Outcome) -> None:
-        batch, lease = outcome.batch, outcome.batch.lease
+    async def commit(self, outcome: BatchOutcome) -> None:
+        deliveries, lease = outcome.batch.deliveries, outcome.batch.lease
         first, cursor = self._last_read.pop(lease.partition, ("", b""))
-        if first != batch.deliveries[0].position:
+        if first != deliveries[0].position:
             raise LeaseLostError(lease.partition, lease.owner)
         # The next page is read in the same round trip, and dropped if the commit is refused.
         written = self._cross_shard.split(outcome)
@@ -219,7 +220,8 @@ class RedisBus:
         if verdict:
             keys = list(written.states)
             raise VersionConflictError(lease.partition, (keys[place] for place in verdict))
-        if page is not None:
+        # Of a server that had to be sent the script of the commit again, it is the page before.
+        if page is not None and page[0] == deliveries[-1].position.encode():
             keep(page)
         await self._forward(lease.partition, writes=bool(written.remote), dead=bool(outcome.dead))
 
@@ -233,43 +235,49 @@ class RedisBus:
         except BackendError as error:
             log.warning("forwarding delayed", partition=partition, error=str(error))
 
-    def _commit_call(self, outcome: Outcome, written: SplitOutcome, cursor: bytes) -> Call:
+    def _commit_call(self, outcome: BatchOutcome, written: SplitOutcome, cursor: bytes) -> Call:
         lease, deliveries = outcome.batch.lease, outcome.batch.deliveries
         keys = self._keys.parts[lease.partition]
-        states: list[Any] = []
+        names: list[str] = []
+        states: list[bytes] = []
+        types: list[str] = []
         new: list[str] = []
         for key, cells in written.states.items():
             part, version = self._keys.of(key[1]), outcome.versions[key]
-            states += (part.state(key), encode_state(version + 1, encode_cells(cells)))
+            names += (part.state(key),)
+            states += (encode_state(version + 1, encode_cells(cells)),)
             if not version:
-                new += (f"{part.ids}{key[0]}", key[1])
+                types += (f"{part.ids}{key[0]}",)
+                new += (key[1],)
         documents = documents_json(outcome.documents)
         redriven = [
             unhandled(delivery.event.entity_id, delivery.only, delivery.position)
             for delivery in deliveries
             if delivery.only is not None and delivery.group == self._keys.group
         ]
-        letters = [field for letter in outcome.dead for field in self._letter(keys, letter)]
+        names += types
+        letters: list[bytes | str] = []
+        for letter in outcome.dead:
+            group = letter.group or self._keys.group
+            names += (keys.unhandled(group),)
+            letters += (
+                _encode(msgspec.structs.replace(letter, group=group)),
+                unhandled(letter.event.entity_id, letter.feature, letter.position),
+            )
         follow_ups = [field for event in outcome.follow_ups for field in event_fields(event)[:3]]
         return script_call(
             "commit",
             [
                 *(keys.group, keys.events, keys.changes),
                 *(keys.dead, keys.cross_shard, keys.outbox, keys.erasures),
-                keys.unhandled(self._keys.group),
+                *(keys.unhandled(self._keys.group), *names),
             ],
             *(lease_text(lease), cursor, deliveries[-1].position, len(deliveries)),
             *(self._keys.group, changes_json(written.changes), written.remote),
-            *(len(written.states), len(new) // 2, len(outcome.dead), len(outcome.follow_ups)),
+            *(len(states), len(new), len(outcome.dead), len(outcome.follow_ups)),
             *(len(documents), outcome.checked, len(redriven), *states, *new),
             *(*redriven, *letters, *follow_ups, *documents),
         )
-
-    def _letter(self, keys: PartitionKeys, letter: DeadLetter) -> tuple[bytes, str, str]:
-        """Return a dead letter as JSON, and the key and member by which readers find it."""
-        group, position = letter.group or self._keys.group, letter.position
-        member = unhandled(letter.event.entity_id, letter.feature, position)
-        return _encode(msgspec.structs.replace(letter, group=group)), keys.unhandled(group), member
 
     async def lag(self) -> list[ConsumerLag]:
         answers = await self._redis.calls(
@@ -288,6 +296,9 @@ class RedisBus:
 
     async def backlog(self) -> int:
         return sum(lag.waiting for lag in await self.lag())
+
+    async def memory(self) -> int | None:
+        return await store_bytes(self._redis, self._keys)
 
     async def close(self) -> None:
         """Stop reading ahead and forwarding."""
@@ -337,10 +348,7 @@ class Prefetcher:
 
     async def fetch(self, leases: Sequence[Lease]) -> None:
         """Read the next pages of the partitions whose state is unknown."""
-        is_empty = self._notifications.is_empty
-        unknown = [
-            lease for lease in leases if self._page(lease) is None and not is_empty(lease.partition)
-        ]
+        unknown = [lease for lease in leases if self._is_unknown(lease)]
         if self._redis.clustered:
             await self._read_concurrently(unknown, insist=len(unknown) == len(leases))
         else:
@@ -349,6 +357,12 @@ class Prefetcher:
             if self._void.get(lease.partition) == lease:
                 del self._void[lease.partition]
                 raise LeaseLostError(lease.partition, lease.owner)
+
+    def _is_unknown(self, lease: Lease) -> bool:
+        page = self._page(lease)
+        if page is None:
+            return not self._notifications.is_empty(lease.partition)
+        return page.states is None
 
     def _page(self, lease: Lease) -> StreamPage | None:
         page = self._pages.get(lease.partition)
@@ -364,18 +378,35 @@ class Prefetcher:
             )
 
     async def _read(self, leases: Sequence[Lease]) -> None:
-        requests = [self.request(lease) for lease in leases]
+        # A commit with declared keys leaves a page without its states.
+        requests = [self.request(lease) for lease in leases if self._page(lease) is None]
         answers = await self._redis.calls([call for call, _ in requests])
         for (_, keep), answer in zip(requests, answers, strict=True):
             keep(answer)
+        if self._redis.declares_keys:
+            await self._read_states([page for lease in leases if (page := self._page(lease))])
+
+    async def _read_states(self, pages: Sequence[StreamPage]) -> None:
+        """Read the states of pages; if that fails, they stay without them."""
+        reads: list[tuple[StreamPage, Call]] = []
+        for page in pages:
+            keys = self._keys.parts[page.lease.partition]
+            if names := state_names(page, keys.entity.encode()):
+                reads.append((page, command(keys.entity, "MGET", *names)))
+            else:
+                self._pages[page.lease.partition] = page._replace(states=())
+        answers = await self._redis.calls([call for _, call in reads])
+        for (page, _), states in zip(reads, answers, strict=True):
+            self._pages[page.lease.partition] = page._replace(states=states)
 
     def request(self, lease: Lease) -> tuple[Call, Callable[[list[Any] | None], None]]:
         """Return the call that reads a partition's next page, and what keeps its answer."""
         keys = self._keys.parts[lease.partition]
+        touches = b"{}" if self._redis.declares_keys else self._touches_json
         call = script_call(
             "read",
             [keys.group, keys.events, keys.idle],
-            *(lease_text(lease), self._limit, keys.entity, self._touches_json, self._page_bytes),
+            *(lease_text(lease), self._limit, keys.entity, touches, self._page_bytes),
         )
         token = self._notifications.token(lease.partition)
         return call, partial(self._keep, lease, token, self._touches)
@@ -385,6 +416,8 @@ class Prefetcher:
         if answer is None:
             self._void[lease.partition] = lease
         elif answer[1]:
+            if self._redis.declares_keys:
+                answer[2] = None
             self._pages[lease.partition] = StreamPage(lease, touches, *answer)
         else:
             self._notifications.mark_empty(lease.partition, token)
@@ -392,9 +425,9 @@ class Prefetcher:
     def take(self, lease: Lease) -> StreamPage | None:
         """Remove and return a partition's page, or return None; its state is then unknown."""
         page = self._page(lease)
-        if page is not None:
-            del self._pages[lease.partition]
-        return page
+        if page is None or page.states is None:
+            return None
+        return self._pages.pop(lease.partition)
 
 
 class SplitOutcome(NamedTuple):
@@ -423,7 +456,7 @@ class CrossShardWrites:
         self._epochs: dict[int, int] = {}
         """The epoch in which each partition was last known to have no pending changes."""
 
-    def split(self, outcome: Outcome) -> SplitOutcome:
+    def split(self, outcome: BatchOutcome) -> SplitOutcome:
         """Split an outcome's changes by shard."""
         if not self._redis.clustered:
             return SplitOutcome(outcome.states, outcome.changes, b"")

@@ -17,14 +17,13 @@ from msgspec.structs import replace
 
 from headwater.backends.redis.address import Address, parse_url
 from headwater.backends.redis.connection import Command, Push, RedisConnection, open_connection
-from headwater.backends.redis.errors import LostError, refused
+from headwater.backends.redis.errors import LostError, is_withheld, refused
 from headwater.backends.redis.sentinels import Sentinels
-from headwater.backends.redis.shared_tasks import SharedTasks
 from headwater.core.credentials import Credentials, Login, credentials_of
 from headwater.core.logging import Outage, log
-from headwater.core.masking import present
+from headwater.core.shared_tasks import SharedTasks
 from headwater.errors import BackendError, BackendUnavailableError, ClosedError, ConfigError
-from headwater.settings.groups import RedisSettings
+from headwater.settings.servers import RedisSettings
 
 _SHARED = re.compile(r"^-- shared: (\w+)\n", re.MULTILINE)
 _GLOB = re.compile(r"[*?\[\]\\^]")
@@ -86,6 +85,11 @@ def command(key: str, *words: Any) -> Call:
     return Call(key, words)
 
 
+def _with_source(call: Call) -> Command:
+    """Return a command that brings the source of its script, which the server keeps."""
+    return call.command if call.script is None else ["EVAL", call.script.source, *call.command[2:]]
+
+
 def _slot(key: str) -> int:
     """Return the slot of a key, or of its hash tag if it has one."""
     _, opened, rest = key.partition("{")
@@ -121,14 +125,14 @@ class Redis:
         """How often Sentinels have named a master, and the last one."""
         self._subscribers: set[RedisConnection] = set()
         texts = (url, settings.password)
-        self._credentials = credentials_of(
-            "redis.credentials", settings.credentials, texts, partial(_login, *texts)
-        )
+        self._credentials = credentials_of("redis.credentials", settings.credentials, texts, _login)
         if self._credentials is None and settings.password:
             self._seeds = [seed._replace(password=settings.password) for seed in self._seeds]
             self._seed = self._seeds[0]
         self._renewing: asyncio.Task[None] | None = None
         self._renewals = Outage("credentials")
+        self._is_behind = asyncio.Event()
+        """Set when a connection was opened with a login that was replaced meanwhile."""
         self.connections: dict[Address, RedisConnection] = {}
         self._opening = SharedTasks[RedisConnection]()
         self._learning = SharedTasks[None]()
@@ -139,6 +143,9 @@ class Redis:
         """How many of these changes the known map includes."""
         self._closed = False
         self.clustered = False
+        self.version = ""
+        self.declares_keys = settings.declared_keys
+        """Whether the server refuses scripts that derive the names of keys from what they read."""
 
     @classmethod
     def of(cls, settings: RedisSettings) -> Self:
@@ -149,7 +156,12 @@ class Redis:
         """Connect to a server and find out its version and whether it is in a cluster."""
         address, hello = await self._first_reply(self._seeds, ["HELLO"])
         properties = dict(zip(hello[::2], hello[1::2], strict=True))
-        version = properties[b"version"].decode()
+        self.version = version = properties[b"version"].decode()
+        if properties[b"mode"] == b"sentinel":
+            raise ConfigError(
+                f"redis.url names a Sentinel at {address}; write "
+                f"redis+sentinel://{address}/name, with the name of the master"
+            )
         if tuple(map(int, version.split(".")[:2])) < _OLDEST:
             raise BackendError(
                 f"Redis at {address} is version {version}; Headwater needs 7.0 or newer"
@@ -222,10 +234,7 @@ class Redis:
     async def scan(self, prefix: str) -> AsyncIterator[list[str]]:
         """Yield the keys that begin with a prefix, from every master, some repeatedly."""
         pattern = _GLOB.sub(r"\\\g<0>", prefix) + "*"
-        if self._changes != self._learned:
-            await self._learn_slots()
-        masters = [master for *_, master in self._slots] if self.clustered else [self._seed]
-        for address in dict.fromkeys(masters):
+        for address in await self._masters():
             cursor = b"0"
             while True:
                 words = ["SCAN", cursor, "MATCH", pattern, "COUNT", _SCANNED]
@@ -234,6 +243,31 @@ class Redis:
                 yield [key.decode() for key in keys]
                 if cursor == b"0":
                     break
+
+    async def sample(self, count: int) -> list[tuple[int, list[bytes]]] | None:
+        """Return the number of keys of each master, and the names of about so many of them.
+
+        None if a server does not allow that.
+        """
+        samples: list[tuple[int, list[bytes]]] = []
+        for address in await self._masters():
+            connection = await self._connection(address)
+            words: list[Command] = [["DBSIZE"], ["SCAN", 0, "COUNT", count]]
+            size, page = replies = await connection.calls(words)
+            for reply in replies:
+                if isinstance(reply, hiredis.ReplyError):
+                    if is_withheld(str(reply)):
+                        return None
+                    raise self._refused(connection, str(reply))
+            if page[1]:
+                samples.append((size, page[1]))
+        return samples
+
+    async def _masters(self) -> list[Address]:
+        if self._changes != self._learned:
+            await self._learn_slots()
+        masters = [master for *_, master in self._slots] if self.clustered else [self._seed]
+        return list(dict.fromkeys(masters))
 
     async def subscribe(self, channel: str, on_push: Push) -> RedisConnection:
         """Open a separate connection that receives the messages of a channel from now on."""
@@ -254,6 +288,7 @@ class Redis:
             self._check_moves(connection, moves)
             undo.pop_all()
         self._subscribers.add(connection)
+        self._check_login(connection)
         connection.closed.add_done_callback(lambda _: self._subscribers.discard(connection))
         return connection
 
@@ -290,6 +325,11 @@ class Redis:
             self._mark_stale()
             raise
         commands = [call.command for call in calls]
+        if connection.lacks_scripts:
+            commands = [
+                _with_source(call) if call.script not in connection.scripts else call.command
+                for call in calls
+            ]
         replies: list[Any]
         if as_one:
             *_, replies = await self._checked(connection, [["MULTI"], *commands, ["EXEC"]])
@@ -300,6 +340,8 @@ class Redis:
                 replies[place] = answer = await self._retried(connection, calls[place], reply)
                 if isinstance(answer, BackendError) and not apart:
                     raise answer
+        if connection.lacks_scripts:
+            connection.scripts.update(call.script for call in calls if call.script)
         return replies
 
     async def _checked(self, connection: RedisConnection, commands: Sequence[Command]) -> list[Any]:
@@ -316,8 +358,9 @@ class Redis:
         for pause in _REDIRECTION_PAUSES:
             kind, _, rest = str(problem).partition(" ")
             before: list[Command] = []
-            if kind == "NOSCRIPT" and call.script is not None:
-                before = [["SCRIPT", "LOAD", call.script.source]]
+            sent = call.command
+            if kind == "NOSCRIPT":
+                sent = _with_source(call)
             elif kind in ("MOVED", "ASK"):
                 await asyncio.sleep(pause)
                 host, _, port = rest.rpartition(" ")[2].rpartition(":")
@@ -332,7 +375,7 @@ class Redis:
                 await asyncio.sleep(pause)
             else:
                 break
-            *_, reply = await connection.calls([*before, call.command])
+            *_, reply = await connection.calls([*before, sent])
             if not isinstance(reply, hiredis.ReplyError):
                 return reply
             problem = reply
@@ -359,14 +402,22 @@ class Redis:
         connection = await self._opened(address)
         with ExitStack() as undo:
             undo.callback(connection.close)
-            await self._checked(
-                connection, [["SCRIPT", "LOAD", script.source] for script in _all_scripts()]
-            )
+            await self._load_scripts(connection)
             self._check_moves(connection, moves)
             undo.pop_all()
         self.connections[address] = connection
+        self._check_login(connection)
         connection.closed.add_done_callback(partial(self._forget, address, connection))
         return connection
+
+    async def _load_scripts(self, connection: RedisConnection) -> None:
+        """Load all scripts, unless the server withholds that: then first calls bring theirs."""
+        sources = [["SCRIPT", "LOAD", script.source] for script in _all_scripts()]
+        for reply in await connection.calls(sources):
+            if isinstance(reply, hiredis.ReplyError):
+                if not is_withheld(str(reply)):
+                    raise self._refused(connection, str(reply))
+                connection.lacks_scripts = True
 
     async def _opened(self, address: Address, on_push: Push | None = None) -> RedisConnection:
         settings = self._settings
@@ -389,7 +440,10 @@ class Redis:
         """Keep the user and the password of all connections valid, without a break for callers."""
         pause = 0.0
         while True:
-            await asyncio.sleep(min(pause or credentials.due_in, _LONGEST_SLEEP))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(pause or credentials.due_in, _LONGEST_SLEEP)):
+                    await self._is_behind.wait()
+            self._is_behind.clear()
             pause = 0.0
             try:
                 login = await credentials.renewed()
@@ -409,6 +463,11 @@ class Redis:
                 # It cannot send AUTH.
                 if subscriber.login != login and subscriber.address not in refusing:
                     subscriber.retire()
+
+    def _check_login(self, connection: RedisConnection) -> None:
+        """Let a connection be logged in again that `_renew` did not know of when it last did."""
+        if self._credentials is not None and connection.login != self._credentials.latest():
+            self._is_behind.set()
 
     async def _log_in(self, connection: RedisConnection, login: Login) -> bool:
         """Return whether a server has not refused a login; the connection may be lost."""
@@ -521,9 +580,9 @@ class Redis:
 
 
 def _login(url: str, password: str) -> Login:
-    """Return the present user and password of settings that may be from files."""
-    seed = parse_url(present(url))[0]
-    return Login(seed.username, present(password) or seed.password)
+    """Return the user and the password of settings."""
+    seed = parse_url(url)[0]
+    return Login(seed.username, password or seed.password)
 
 
 def _endpoint(asked: Address, node: Sequence[Any]) -> Address:

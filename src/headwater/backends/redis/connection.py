@@ -17,12 +17,12 @@ from typing import Any
 import hiredis
 
 from headwater.backends.redis.address import Address
-from headwater.backends.redis.errors import LostError, with_remedy
+from headwater.backends.redis.errors import LostError, is_withheld, with_remedy
 from headwater.core.credentials import Credentials, Login
 from headwater.core.keep_alive import keep_alive
 from headwater.core.tls import client_context, explained
 from headwater.errors import BackendUnavailableError
-from headwater.settings.groups import TlsSettings
+from headwater.settings.servers import TlsSettings
 
 Command = Sequence[Any]
 Push = Callable[[Any], None]
@@ -65,6 +65,10 @@ class RedisConnection(asyncio.Protocol):
         """Whether commands may be sent."""
         self.login = Login()
         """The user and the password that the connection was authenticated with."""
+        self.lacks_scripts = False
+        """Whether the server does not allow to load scripts before they are called."""
+        self.scripts: set[Any] = set()
+        """Those that were called there since."""
         self.is_retired = False
         """Whether it was closed to be replaced, and not because of a failure."""
         self.closed = self._loop.create_future()
@@ -259,7 +263,11 @@ async def _authenticate(
             credentials.refuse(login)
             if (other := await credentials.current()) != login:
                 reply, *replies = await connection.log_in(other, commands)
-        for each in (reply, *replies):
+        # The name of the connection is for operators, and not every server allows it.
+        *needed, named = reply, *replies
+        if isinstance(named, hiredis.ReplyError) and not is_withheld(str(named)):
+            needed.append(named)
+        for each in needed:
             if isinstance(each, hiredis.ReplyError):
                 # No command can run there, so the server is unavailable to all of them.
                 problem = with_remedy(str(each), "check redis.url")

@@ -88,7 +88,7 @@ class RedisEnvironment:
         return [part.probe for part in parts]
 
     async def _refused_writes(self) -> list[BackendError]:
-        """Write to each server, and return the errors of those that refuse."""
+        """Write to each server, and return the errors of servers that refuse."""
         calls = [command(key, "SET", key, "", "EX", _PROBE_TTL) for key in self._probe_keys()]
         answers = await self.redis.calls_apart(calls, _PROBE_SECONDS)
         return [answer for answer in answers if isinstance(answer, BackendError)]

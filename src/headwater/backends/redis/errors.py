@@ -7,9 +7,7 @@ import re
 from headwater.backends.redis.address import Address
 from headwater.errors import BackendError, BackendUnavailableError
 
-_PERMISSION = (
-    "redis.url's user needs `ACL SETUSER … +@all -@dangerous ~*<redis.prefix>:* &<redis.prefix>:*`"
-)
+_PERMISSION = "give redis.url's user the rights that `headwater doctor grants --print` shows"
 
 # Beginnings of replies that depend on the state of the server and not on the arguments of the
 # command: the same command succeeds when the server is well again.
@@ -34,8 +32,9 @@ _UNAVAILABLE = {
     "TRYAGAIN": "the cluster is moving slots: see `CLUSTER INFO` there",
     "WRONGPASS": "correct the user and the password in redis.url",
 }
+_LACKING = "use Redis 7 or later, or Valkey, where this command is neither renamed nor disabled"
 _OTHERS = {
-    "ERR unknown command 'SCRIPT": "a Sentinel is named by redis+sentinel://host:26379/name",
+    "(ERR )?[Uu]nknown (Redis |Valkey )?command": _LACKING,
     "WRONGTYPE": "something else writes to our keys: give one of them another redis.prefix",
 }
 
@@ -48,6 +47,12 @@ def refused(address: Address, reply: str) -> BackendError:
     """Return the error for an error reply of a server."""
     kind = BackendUnavailableError if _remedy(reply, _UNAVAILABLE) else BackendError
     return kind(f"Redis at {address} refused: {with_remedy(reply)}")
+
+
+def is_withheld(reply: str) -> bool:
+    """Return whether a server has no such command, or allows it not to this user."""
+    kind = reply.partition(" ")[0]
+    return kind == "NOPERM" or (kind == "ERR" and _remedy(reply, _UNAVAILABLE) is None)
 
 
 def with_remedy(reply: str, otherwise: str = "") -> str:

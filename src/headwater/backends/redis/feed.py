@@ -18,15 +18,16 @@ from headwater.model.values import MALFORMED, ServiceEvent
 from headwater.ports import (
     FedRange,
     FedRecord,
+    FeedRecord,
     FeedState,
     Ledger,
     LogRange,
-    LogRecord,
     Subjects,
     no_subjects,
 )
 
 _encode = msgspec.json.Encoder().encode
+_STATE = ("offset", "left_out", "safe", "log", "found")
 _ERASED = FedRecord(erased=True)
 
 
@@ -83,7 +84,7 @@ class RedisFeed:
     def _call(
         self,
         appended: LogRange,
-        records: Sequence[LogRecord],
+        records: Sequence[FeedRecord],
         dedup_window: timedelta | None,
         checked: int,
     ) -> Call:
@@ -103,25 +104,33 @@ class RedisFeed:
             *(appended.first, appended.after, *arguments),
         )
 
-    async def begin(self, offsets: Mapping[int, int]) -> None:
-        parts = self._keys.parts
+    async def begin(self, offsets: Mapping[int, int], log: str) -> None:
+        feeds = {self._keys.parts[partition].feed: offset for partition, offset in offsets.items()}
         await self._redis.calls(
             [
-                command(parts[partition].feed, "HSETNX", parts[partition].feed, "offset", offset)
-                for partition, offset in offsets.items()
+                command(feed, "HSETNX", feed, name, value)
+                for feed, offset in feeds.items()
+                for name, value in (("log", log), ("offset", offset))
             ]
         )
 
+    async def found(self, log: str) -> None:
+        feeds = [part.feed for part in self._keys.entity_parts]
+        await self._redis.calls([command(feed, "HSET", feed, "found", log) for feed in feeds])
+
     async def states(self) -> list[FeedState]:
         answers = await self._redis.calls(
-            [
-                command(part.feed, "HMGET", part.feed, "offset", "left_out", "safe")
-                for part in self._keys.entity_parts
-            ]
+            [command(part.feed, "HMGET", part.feed, *_STATE) for part in self._keys.entity_parts]
         )
         return [
-            FeedState(None if offset is None else int(offset), int(left_out or 0), _mark(safe))
-            for offset, left_out, safe in answers
+            FeedState(
+                None if offset is None else int(offset),
+                int(left_out or 0),
+                _mark(safe),
+                (log or b"").decode(),
+                (found or log or b"").decode(),
+            )
+            for offset, left_out, safe, log, found in answers
         ]
 
     async def positions(
@@ -159,7 +168,7 @@ class RedisFeed:
         return bool(ledger.revision) and ledger.voiding(event, subjects) is not None
 
 
-def _fields(record: LogRecord) -> tuple[bytes, bytes, str, str, bytes]:
+def _fields(record: FeedRecord) -> tuple[bytes, bytes, str, str, bytes]:
     """Return the key, content, type, entity id and JSON of a record.
 
     A record without an event becomes an entry that workers find malformed.
@@ -172,8 +181,8 @@ def _fields(record: LogRecord) -> tuple[bytes, bytes, str, str, bytes]:
 
 
 def _without_erased(
-    records: Sequence[LogRecord], ledger: Ledger, subjects: Subjects
-) -> Sequence[LogRecord]:
+    records: Sequence[FeedRecord], ledger: Ledger, subjects: Subjects
+) -> Sequence[FeedRecord]:
     if not ledger.revision:
         return records
     return [
@@ -185,7 +194,7 @@ def _without_erased(
 
 def _parse(
     appended: LogRange,
-    records: Sequence[LogRecord],
+    records: Sequence[FeedRecord],
     offset: int,
     is_full: int,
     answers: Sequence[bytes | int],

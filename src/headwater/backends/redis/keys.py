@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cached_property
 
 from headwater.core.partitioning import partition_of
@@ -34,9 +35,18 @@ class PartitionKeys:
         self.group = f"{self.groups}{group}"
         self.leases = f"{base}:lease:"
         self.lease = f"{self.leases}{group}"
+        self._group = group
         self._unhandled = f"{base}:unhandled:"
         self.entity = f"{base}:entity:"
         self.ids = f"{base}:ids:"
+
+    def large(self, entities: Iterable[str]) -> list[str]:
+        """Return the keys that may hold much by themselves, in a store with these entities."""
+        return [
+            *(self.events, self.changes, self.dead, self.seen, self.accepted),
+            *(self.cross_shard, self.feed, self.fed, self.unhandled(self._group)),
+            *(f"{self.ids}{entity}" for entity in entities),
+        ]
 
     def state(self, key: EntityKey) -> str:
         """Return the key of an entity's state."""
@@ -83,6 +93,10 @@ class Keys:
     def entity_parts(self) -> list[PartitionKeys]:
         """The keys of the partitions of entities."""
         return self.parts[: self.partitions]
+
+    def owns(self, name: bytes) -> bool:
+        """Return whether a key is one of the store."""
+        return name.removeprefix(b"{").startswith(f"{self._prefix}:".encode())
 
     def named(self, group: str) -> Keys:
         """Return the keys as another consumer group uses them."""

@@ -307,23 +307,32 @@ class RedisGroups:
         ]
 
     async def _positions(self) -> dict[str, list[_Position]]:
-        answers = await self._redis.calls(
-            [script_call("groups", [keys.events], keys.groups) for keys in self._keys.parts]
+        parts = self._keys.parts
+        answers = await self._redis.calls([script_call("groups", [keys.events]) for keys in parts])
+        places = [
+            (keys.groups, *group)
+            for keys, groups in zip(parts, answers, strict=True)
+            for group in groups
+        ]
+        commits = await self._redis.calls(
+            [
+                command(prefix, "HGET", prefix.encode() + name, "committed")
+                for prefix, name, *_ in places
+            ]
         )
         positions: defaultdict[str, list[_Position]] = defaultdict(list)
-        for partition in answers:
-            for name, waiting, oldest, committed in partition:
-                position = _Position(
-                    waiting,
-                    0 if oldest is None else received_at(oldest.decode()),
-                    0 if committed is None else int(committed),
-                )
-                positions[name.decode(errors="replace")].append(position)
+        for (_, name, waiting, oldest), committed in zip(places, commits, strict=True):
+            position = _Position(
+                waiting,
+                0 if oldest is None else received_at(oldest.decode()),
+                int(committed or 0),
+            )
+            positions[name.decode(errors="replace")].append(position)
         return positions
 
     async def waiting(self, partition: int) -> dict[str, int]:
         keys = self._keys.parts[partition]
-        groups = await self._redis.call(script_call("groups", [keys.events], keys.groups))
+        groups = await self._redis.call(script_call("groups", [keys.events]))
         return {name.decode(errors="replace"): waiting for name, waiting, *_ in groups}
 
     async def drop(self, name: str) -> None:

@@ -338,6 +338,7 @@ def _admitted_values(
 
 
 def _put_call(write: _Write, before: _States, combine: _Combine, checked: int) -> Call:
+    names: list[str] = []
     arguments: list[Any] = []
     for key, new in write.values.items():
         old = before[key]
@@ -347,13 +348,13 @@ def _put_call(write: _Write, before: _States, combine: _Combine, checked: int) -
             continue
         version = read_version(old) + (key in write.steps or old is None)
         state = encode_state(version, encode_cells(cells))
-        names = (write.keys.state(key), f"{write.keys.ids}{key[0]}")
-        arguments += (*names, key[1], old or b"", state)
+        names += (write.keys.state(key), f"{write.keys.ids}{key[0]}")
+        arguments += (key[1], old or b"", state)
     # Values that are restored or dropped leave an empty change that Postgres takes: without it, an
     # older copy of the partition would not be noticed.
     changes = changes_json(write.changes) or (b"[]" if arguments and not write.changes else b"")
     return script_call(
         "put",
-        [write.keys.changes, write.keys.arrived, write.keys.erasures],
+        [write.keys.changes, write.keys.arrived, write.keys.erasures, *names],
         *(checked, changes, *write.sender, *arguments),
     )

@@ -82,12 +82,15 @@ class RedisOutbox:
         # The mark first: a worker reads it after its claim, so no lease escapes both.
         if await self._redis.call(call):
             parts = [self._keys.parts[partition] for partition in partitions]
-            await self._redis.calls(
-                [
-                    script_call("void_leases", [part.events], part.groups, part.leases)
-                    for part in parts
-                ]
+            groups = await self._redis.calls(
+                [script_call("groups", [part.events]) for part in parts]
             )
+            leases = [
+                (part.groups + name, part.leases + name)
+                for part, answer in zip(parts, groups, strict=True)
+                for name in (name.decode(errors="replace") for name, *_ in answer)
+            ]
+            await self._redis.calls([script_call("void_lease", names) for names in leases])
 
     async def states(self) -> list[OutboxState]:
         answers = await self._redis.calls(

@@ -63,24 +63,31 @@ class Rewinder:
         keys, cursors = self._keys.parts[partition], read_cursors(taken.history)
         if is_lost:
             cursors.setdefault(self._keys.group, "0-0")
-        if self._keys.group not in cursors:
+        if taken.history and not cursors:
             return None
-        handled = position_order(cursors[self._keys.group])
         last_change, last_event = (_entry_id(position) for position in taken)
-        discarded = await self._discard(keys, last_change)
-        settled = await self._redis.call(command(keys.outbox, "HGET", keys.outbox, "events"))
-        waiting = await self._waiting(keys, _entry_id((settled or b"").decode()))
+        discarded, groups = await self._discard(keys, last_change)
+        flat = iter(await self._redis.call(script_call("group_cursors", [keys.events])))
+        for name, cursor in zip(flat, flat, strict=True):
+            # Nothing of it is in history: it begins again, or has had nothing to commit.
+            cursors.setdefault(name.decode(), "0-0" if name in groups else cursor.decode())
+        handled = {group: position_order(cursor) for group, cursor in cursors.items()}
+        latest = max(handled.values(), default=(0, 0))
+        stored = await self._redis.call(command(keys.outbox, "HGET", keys.outbox, "events"))
+        settled = _entry_id((stored or b"").decode())
+        waiting = await self._waiting(keys, settled)
         # Another copy has gone on meanwhile, or a clock is behind: no group would come to these.
-        passed = {name: at for name, at in waiting.items() if position_order(at) <= handled}
+        passed = {name: at for name, at in waiting.items() if position_order(at) <= latest}
         moved: list[str] = []
         repeated = 0
         await self._continue(keys.changes, last_change)
-        async for page in events:
+        async for accepted in events:
+            page = [item for item in accepted if _is_after(item.position, settled)]
             # Two servers may give the same position to different events.
             for at, event in page:
                 if passed.get(_name(event)) == at:
                     del passed[_name(event)]
-            done = [event for at, event in page if position_order(at) <= handled]
+            done = [event for at, event in page if position_order(at) <= latest]
             repeats = [
                 waiting[_name(event)]
                 for at, event in page[: len(done)]
@@ -90,9 +97,22 @@ class Rewinder:
                 await self._redis.call(command(keys.events, "XDEL", keys.events, *repeats))
             lost = {at: event for at, event in page[len(done) :] if waiting.get(_name(event)) != at}
             new = [event for event in lost.values() if _name(event) not in waiting]
+            behind = {
+                f"{group}/": [
+                    event
+                    for at, event in page[: len(done)]
+                    if position_order(at) > reached and waiting.get(_name(event)) != at
+                ]
+                for group, reached in handled.items()
+            }
             await self._redis.calls(
                 [
                     self._publisher.remembering(partition, done, self._dedup_window),
+                    *(
+                        self._publisher.call(partition, own, None, only)
+                        for only, own in behind.items()
+                        if own
+                    ),
                     self._publisher.call(partition, new, self._dedup_window),
                 ]
             )
@@ -109,9 +129,13 @@ class Rewinder:
         if last:
             await self._redis.call(script_call("continue_stream", [stream], last, *moved))
 
-    async def _discard(self, keys: PartitionKeys, after: str) -> int:
-        """Remove the changes that workers committed after an entry, and the values of these."""
+    async def _discard(self, keys: PartitionKeys, after: str) -> tuple[int, set[bytes]]:
+        """Remove the changes that workers committed after an entry, and the values of these.
+
+        Return how many values these were, and the groups of the workers.
+        """
         count, more = 0, True
+        groups: set[bytes] = set()
         while more:
             entries, more = await next_entries(self._redis, keys.changes, after, _PAGE)
             committed = [(at, fields) for at, fields in entries if _CURSOR in fields[::2]]
@@ -126,8 +150,9 @@ class Rewinder:
                 ids = [at for at, _ in committed]
                 await self._redis.call(command(keys.changes, "XDEL", keys.changes, *ids))
             count += len(rows)
+            groups |= {fields[-1] for _, fields in committed if fields[-2] == _GROUP}
             after = entries[-1][0].decode() if entries else after
-        return count
+        return count, groups
 
     async def _waiting(self, keys: PartitionKeys, after: str) -> dict[tuple[str, str], str]:
         """Return the events after a position: their entity and id, and where they are."""
@@ -145,6 +170,10 @@ class Rewinder:
 
 def _entry_id(position: str) -> str:
     return position.partition(POSITION_PARTS)[0]
+
+
+def _is_after(position: str, settled: str) -> bool:
+    return not settled or position_order(position) > position_order(settled)
 
 
 def _name(event: ServiceEvent) -> tuple[str, str]:

@@ -14,9 +14,8 @@ from headwater.backends.redis.connection import Command, Push, RedisConnection, 
 from headwater.backends.redis.errors import refused
 from headwater.backends.redis.subscription import Subscription
 from headwater.core.credentials import Login, credentials_of
-from headwater.core.masking import present
 from headwater.errors import BackendError, BackendUnavailableError
-from headwater.settings.groups import RedisSettings, TlsSettings
+from headwater.settings.servers import RedisSettings, TlsSettings
 
 _SWITCHED = "+switch-master"
 
@@ -34,7 +33,7 @@ class _Sentinel:
             "redis.sentinel.password",
             "",
             (own.password,),
-            lambda: Login(own.username, present(own.password)),
+            lambda password: Login(own.username, password),
         )
         self._connect_timeout = min(settings.connect_timeout, settings.timeout)
         self._tls = settings.tls if own.tls == TlsSettings() else own.tls

@@ -118,15 +118,27 @@ class StreamPage(NamedTuple):
     cursor: bytes
     entries: Sequence[bytes | list[bytes]]
     """Four items per entry: position, type, entity id and JSON; or all fields in place of JSON."""
-    states: Sequence[bytes | None]
-    """Those of each entity that the entries touch, in the order in which they first do."""
+    states: Sequence[bytes | None] | None
+    """Those of each entity that the entries touch, in the order in which they first do; None before
+    they are read."""
+
+
+def state_names(page: StreamPage, prefix: bytes) -> list[bytes]:
+    """Return the keys of the states that a page needs; ``prefix`` is that of the partition."""
+    flat: Iterator[Any] = iter(page.entries)
+    touched = {
+        (entity, entity_id): None
+        for _, event_type, entity_id, _ in zip(flat, flat, flat, flat, strict=True)
+        for entity in page.touches.get(event_type, ())
+    }
+    return [b"%b%b:%b" % (prefix, entity.encode(), entity_id) for entity, entity_id in touched]
 
 
 def to_batch(page: StreamPage, limit: int) -> Batch:
     """Decode a page, up to the limit, as a batch for a worker."""
     deliveries: list[Delivery] = []
     states: dict[EntityKey, EntityState] = {}
-    touches, stored = page.touches, iter(page.states)
+    touches, stored = page.touches, iter(page.states or ())
     flat: Iterator[Any] = iter(page.entries)
     entries = zip(flat, flat, flat, flat, strict=True)
     for position, event_type, raw_id, content in islice(entries, limit):
@@ -154,7 +166,7 @@ def _delivery(
         event = read_event(content)
         if isinstance(event, ServiceEvent):
             group, _, feature = content[7].decode().rpartition("/")
-            return Delivery(position, event, feature, group)
+            return Delivery(position, event, feature or None, group)
     return Delivery(position, _malformed(position, content, event))
 
 
@@ -223,7 +235,9 @@ class StreamPublisher:
         *,
         positions: bool = False,
     ) -> Call:
-        """Return the call for events of one partition, for all features or for one only.
+        """Return the call for events of one partition, for all features or for some ``only``.
+
+        That is ``group/feature``, or ``group/`` for all features of a consumer group.
 
         ``checked`` is the number of erasures that the events were compared with.
         """

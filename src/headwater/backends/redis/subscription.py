@@ -14,7 +14,7 @@ from headwater.errors import BackendError
 _PAUSE = 0.5
 
 
-class Server(Protocol):
+class SubscribedServer(Protocol):
     """What sends the messages of a channel."""
 
     timeout: float
@@ -27,7 +27,7 @@ class Subscription:
 
     def __init__(
         self,
-        server: Server,
+        server: SubscribedServer,
         channel: str,
         on_message: Callable[[Any], None],
         on_subscribed: Callable[[], None],

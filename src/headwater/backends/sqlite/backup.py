@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 
 from headwater.backends.segment_files import damage_in, damaged_error
-from headwater.backends.sqlite.history_tail import read_manifest
+from headwater.backends.sqlite.history_tail import is_in_lake, read_manifest
 from headwater.backends.sqlite.home import SCHEMA_VERSION, Home
-from headwater.errors import HomeError, InvalidInputError
+from headwater.errors import ConfigError, HomeError, InvalidInputError
 from headwater.model.admin import BackupReport
 from headwater.ports import Segment
 
@@ -28,6 +28,13 @@ _DATABASE = "headwater.db"
 _MANIFEST = "backup.json"
 # A file is removed so long after its segment was replaced that the second attempt finds all.
 _ATTEMPTS = 3
+
+
+HAS_LAKE = (
+    "a home whose history is in a lake cannot be backed up by itself: its database and the lake's "
+    "tables have to be of one moment; stop its processes, copy the home, the catalog and the "
+    "lake's files, and start them again"
+)
 
 
 class _Manifest(msgspec.Struct, frozen=True):
@@ -82,7 +89,7 @@ def restore(folder: Path, home: Path) -> BackupReport:
 def _restored(folder: Path, home: Path) -> BackupReport:
     """Fill a home, which may be an empty volume; its database is the last to appear."""
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if any(home.iterdir()):
+    if any(path.name != "lost+found" for path in home.iterdir()):  # of a new ext4 volume
         raise HomeError(
             str(home),
             "is not empty",
@@ -99,9 +106,10 @@ def _restored(folder: Path, home: Path) -> BackupReport:
         _sync(partial / "segments")
         for name in ("segments", _DATABASE):
             (partial / name).rename(home / name)
-        shutil.rmtree(partial)
-        _sync(home)
-        return report
+    # Complete, so an error from here on takes nothing back.
+    shutil.rmtree(partial)
+    _sync(home)
+    return report
 
 
 @contextmanager
@@ -137,6 +145,8 @@ def _copy_database(home: Home, copy: Path) -> Sequence[Segment]:
         target.execute("PRAGMA journal_mode = DELETE")
         with target:
             target.execute("DELETE FROM segments WHERE retired_at IS NOT NULL")
+        if is_in_lake(target):  # whatever this process was told
+            raise ConfigError(HAS_LAKE)
         segments = read_manifest(target)
     _sync(copy)
     return segments

@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from headwater.backends.segment_files import damage_in, damaged_error
-from headwater.backends.sqlite.backup import back_up
-from headwater.backends.sqlite.bus import SqliteBus, SqliteDeadLetters
+from headwater.backends.sqlite.backup import HAS_LAKE, back_up
+from headwater.backends.sqlite.bus import SqliteBus
 from headwater.backends.sqlite.cache import SqliteCache
+from headwater.backends.sqlite.dead_letters import SqliteDeadLetters
 from headwater.backends.sqlite.erasures import SqliteCatalog, SqliteErasures
 from headwater.backends.sqlite.history_tail import SqliteRecentHistory
 from headwater.backends.sqlite.home import Home
@@ -59,6 +60,8 @@ class SqliteEnvironment:
         self.catalog = SqliteCatalog(self.home, self._writer)
         self.audit_log = SqliteAuditLog(self.home, self._writer)
         self.tail = SqliteRecentHistory(self.home, self.erasures)
+        self.before_close: Callable[[], Awaitable[None]] | None = None
+        """What ends before the connections to the home do."""
 
     def checks(self) -> Sequence[HealthCheck]:
         return [HealthCheck("sqlite", self._health)]
@@ -91,9 +94,9 @@ class SqliteEnvironment:
         await asyncio.to_thread(check)
 
     @asynccontextmanager
-    async def restoring(self, *, adopt: bool) -> AsyncIterator[None]:
+    async def restoring(self, *, adopt: bool) -> AsyncIterator[Collection[int] | None]:
         """Do nothing, for the same reason."""
-        yield
+        yield None
 
     async def scrub(self) -> None:
         """Write the database anew: deleted and moved rows leave bytes in the pages they were in."""
@@ -112,14 +115,12 @@ class SqliteEnvironment:
 
     async def back_up(self, folder: Path) -> BackupReport:
         if self._settings.lake.url:
-            raise ConfigError(
-                "a home whose history is in a lake cannot be backed up by itself: its database and "
-                "the lake's tables have to be of one moment; stop its processes, copy the home, "
-                "the catalog and the lake's files, and start them again"
-            )
+            raise ConfigError(HAS_LAKE)
         return await asyncio.to_thread(back_up, self.home, folder, self._clock.now())
 
     async def close(self) -> None:
+        if self.before_close is not None:
+            await self.before_close()
         self.bus.close()
         self.leases.close()
         self._writer.close()

@@ -20,7 +20,7 @@ from headwater.backends.sqlite.writer import erasing
 from headwater.core.clock import from_micros, to_micros
 from headwater.core.file_locks import locked
 from headwater.core.partitioning import bucket_of, partition_of
-from headwater.errors import HomeError, InvalidInputError
+from headwater.errors import HomeError, InvalidInputError, LakeAheadError
 from headwater.model.catalog import CatalogState
 from headwater.model.events import EventPage, FollowedEvent, LoggedEvent
 from headwater.model.values import INTERNAL, ServiceEvent
@@ -158,6 +158,8 @@ class SqliteRecentHistory:
         upto: Mark | None = None,
     ) -> dict[LogKind, TailFile] | None:
         with self._reading() as db:
+            for kind, mark in after.items():
+                self._check(db, kind, mark)
             if any((_trimmed(db, kind) or 0) > _number(mark) for kind, mark in after.items()):
                 return None
             return {
@@ -165,8 +167,22 @@ class SqliteRecentHistory:
                 for kind, mark in after.items()
             }
 
+    def announce_move(self, kind: LogKind, upto: Mark) -> None:
+        with self._writing() as db:
+            db.execute(
+                "INSERT INTO meta VALUES (?, ?) ON CONFLICT DO UPDATE"
+                " SET value = max(CAST(value AS INTEGER), excluded.value)",
+                (_MOVED.format(kind), _number(upto)),
+            )
+
+    def _check(self, db: sqlite3.Connection, kind: LogKind, mark: Mark) -> None:
+        known = max(_noted(db, _MOVED, kind) or 0, _trimmed(db, kind) or 0)
+        if known < _number(mark):
+            raise LakeAheadError(str(self._home.path), kind, mark, str(known))
+
     def trim(self, kind: LogKind, upto: Mark) -> None:
         with self._reading() as db:
+            self._check(db, kind, upto)
             trimmed = _trimmed(db, kind)
         if trimmed is not None and trimmed >= _number(upto):
             return
@@ -330,13 +346,22 @@ class SqliteRecentHistory:
 
 
 _TRIMMED = "rows of {} that are in a lake only"
+_MOVED = "rows of {} that may be in a lake"
 
 
 def _trimmed(db: sqlite3.Connection, kind: LogKind) -> int | None:
     """Return up to which number rows are in a lake alone, or None if there is no lake."""
-    key = (_TRIMMED.format(kind),)
-    row = db.execute("SELECT value FROM meta WHERE key = ?", key).fetchone()
+    return _noted(db, _TRIMMED, kind)
+
+
+def _noted(db: sqlite3.Connection, key: str, kind: LogKind) -> int | None:
+    row = db.execute("SELECT value FROM meta WHERE key = ?", (key.format(kind),)).fetchone()
     return None if row is None else int(row[0])
+
+
+def is_in_lake(db: sqlite3.Connection) -> bool:
+    """Return whether rows of the home have been moved into a lake."""
+    return any(_trimmed(db, kind) is not None for kind in _LINES)
 
 
 def _number(mark: Mark) -> int:
@@ -373,7 +398,7 @@ SELECT name, kind, rows, first_bucket, last_bucket, retired_at, size, ending, di
 
 
 def read_manifest(db: sqlite3.Connection) -> list[Segment]:
-    """Return all segments, including retired ones and those that are being written."""
+    """Return all segments, including retired and unfinished ones."""
     return [
         Segment(
             name,

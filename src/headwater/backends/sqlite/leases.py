@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder(frozenset[str]).decode
 Execute = Callable[[str, Sequence[Any]], sqlite3.Cursor]
 
 
-class Member:
+class GroupMember:
     """A worker of this process: its locked file and the socket that wakes it."""
 
     def __init__(self, folder: Path, worker: str, declared: Collection[str], code: str) -> None:
@@ -214,7 +214,7 @@ class SqliteLeases:
         self._writer = writer
         self._group = group
         self._group_members = GroupMembers(home.workers, group, lease_ttl)
-        self._members: dict[str, Member] = {}
+        self._members: dict[str, GroupMember] = {}
         self.cursors: dict[int, int] = {}
         """The position of each partition of this process, as of its claim or last commit."""
 
@@ -223,7 +223,7 @@ class SqliteLeases:
             self._members[worker].declared, self._members[worker].code = declared, code
         else:
             with self._home.translated():
-                self._members[worker] = Member(self._home.workers, worker, declared, code)
+                self._members[worker] = GroupMember(self._home.workers, worker, declared, code)
         await self._writer.run(lambda db: self._group_members.join(db, worker, declared, code))
 
     async def heartbeat(self, worker: str, leases: Sequence[Lease]) -> list[str]:
@@ -319,7 +319,7 @@ class SqliteLeases:
                 member.close()
             await self._writer.run(lambda db: self._group_members.leave(db, worker))
 
-    def member(self, worker: str) -> Member:
+    def member(self, worker: str) -> GroupMember:
         """Return the registered worker of this name; raise ClosedError if there is none."""
         try:
             return self._members[worker]

@@ -76,7 +76,7 @@ class Sleeper:
         self._awake.clear()
 
 
-class CommitWaits:
+class PositionWaits:
     """The calls of this process that wait for commits; while there are any, it has a mailbox.
 
     The mailbox is there before the positions are read, and a writer looks for mailboxes after its

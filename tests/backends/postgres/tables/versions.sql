@@ -349,3 +349,12 @@ CREATE INDEX _outcomes_measured ON _outcomes (counted_model, at) INCLUDE (predic
 ALTER TABLE _outcomes DROP CONSTRAINT _outcomes_source_key_key;
 CREATE UNIQUE INDEX _outcomes_by_source ON _outcomes (source_key)
     WHERE source_key IS NOT NULL;
+
+-- version 12
+CREATE TABLE _lake (
+    kind       text COLLATE "C" PRIMARY KEY,
+    trimmed    text COLLATE "C" NOT NULL DEFAULT '',
+    deleted    text COLLATE "C" NOT NULL DEFAULT '',
+    since      timestamptz NOT NULL DEFAULT now(),
+    trimmed_at timestamptz
+);

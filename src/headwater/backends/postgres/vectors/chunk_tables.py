@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncpg
 import msgspec
 
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.errors import headline
-from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.stored_forms import (
     half_vector,
     read_half_vector,
@@ -14,7 +14,7 @@ from headwater.backends.postgres.vectors.stored_forms import (
     vector,
 )
 from headwater.errors import BackendError, InvalidInputError
-from headwater.settings.groups import VectorSettings
+from headwater.settings.servers import VectorSettings
 
 # Limits of pgvector.
 _MOST_DIMENSIONS = 16_000

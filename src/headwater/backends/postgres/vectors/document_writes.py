@@ -18,8 +18,8 @@ from headwater.backends.document_plan import (
     plan_chunks,
     plan_document,
 )
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.errors import ROW_ERRORS, headline
-from headwater.backends.postgres.pool import Connection
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
 from headwater.backends.postgres.vectors.stored_forms import (
     bigint,

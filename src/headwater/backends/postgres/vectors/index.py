@@ -9,8 +9,11 @@ from weakref import WeakKeyDictionary
 
 import asyncpg
 
+from headwater.backends.document_plan import id_range
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.outbox_consumer import OutboxConsumer
-from headwater.backends.postgres.pool import Connection, Postgres
+from headwater.backends.postgres.pool import Postgres
+from headwater.backends.postgres.replicas import ReplicaReads
 from headwater.backends.postgres.store_identity import StoreCheck
 from headwater.backends.postgres.vectors.chunk_tables import (
     ChunkTable,
@@ -26,9 +29,9 @@ from headwater.backends.postgres.vectors.search import matching, nearest
 from headwater.backends.postgres.vectors.stored_forms import escape, read_metadata, unescape
 from headwater.core.clock import Clock, from_micros
 from headwater.errors import NotFoundError
-from headwater.model.indexes import Generation, IndexSpec, StoredDocument
+from headwater.model.indexes import Generation, IndexedDocument, IndexSpec, StoredDocument
 from headwater.ports import DocumentWrite, Embedding, Hits, IndexVersion, VectorQuery
-from headwater.settings.groups import VectorSettings
+from headwater.settings.servers import VectorSettings
 
 _SELECT = """
 SELECT g.*, i.name,
@@ -244,23 +247,24 @@ _EMBEDDINGS = """
 SELECT DISTINCT ON (content_hash) content_hash, embedding FROM {table}
 WHERE content_hash = ANY ($1::text[]) ORDER BY content_hash
 """
-_STORED = """
-SELECT d.document, d.text, d.metadata::text, d.version, d.indexed_at,
+_LISTED = """
+d.document, d.metadata::text, d.version, d.indexed_at,
   CASE WHEN a.version = d.version THEN 'ready' ELSE 'indexing' END
 FROM _documents AS d JOIN _indexes AS i ON i.id = d.index_id
 LEFT JOIN _document_versions AS a ON a.document_id = d.id AND a.generation_id = i.active
 """
+_STORED = f"SELECT d.text, {_LISTED}"
 _DOCUMENTS = f"""
 {_STORED}
 JOIN unnest($2::text[]) AS wanted
   ON left(d.document, 128) = left(wanted, 128) AND d.document = wanted
 WHERE i.name = $1 AND d.text IS NOT NULL
 """
-_DOCUMENT_IDS = """
-SELECT d.document FROM _documents AS d JOIN _indexes AS i ON i.id = d.index_id
-WHERE i.name = $1 AND left(d.document, 128) >= left($2, 128) AND d.document > $2
-  AND d.text IS NOT NULL
-ORDER BY left(d.document, 128), d.document LIMIT $3
+_DOCUMENT_LIST = f"""
+SELECT {_LISTED}
+WHERE i.name = $1 AND left(d.document, 128) >= left($2, 128) AND d.document >= $2
+  AND left(d.document, 128) <= left($3, 128) AND d.document < $3 AND d.text IS NOT NULL
+ORDER BY left(d.document, 128), d.document LIMIT $4
 """
 _OUTDATED = f"""
 {_STORED}
@@ -279,12 +283,14 @@ class PostgresVectorIndex:
     def __init__(
         self,
         postgres: Postgres,
+        reads: Postgres | ReplicaReads,
         consumer: OutboxConsumer,
         store: StoreCheck,
         clock: Clock,
         settings: VectorSettings,
     ) -> None:
         self._postgres = postgres
+        self._reads = reads
         self._consumer = consumer
         self._store = store
         self._clock = clock
@@ -336,11 +342,14 @@ class PostgresVectorIndex:
         rows = await self._read(lambda connection: connection.fetch(_DOCUMENTS, index, escaped))
         return {stored.document: stored for stored in map(_document, rows)}
 
-    async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
+    async def list_documents(
+        self, index: str, *, prefix: str = "", after: str, limit: int
+    ) -> list[IndexedDocument]:
+        first, end = map(escape, id_range(prefix, after))
         rows = await self._read(
-            lambda connection: connection.fetch(_DOCUMENT_IDS, index, escape(after), limit)
+            lambda connection: connection.fetch(_DOCUMENT_LIST, index, first, end, limit)
         )
-        return [unescape(document) for (document,) in rows]
+        return [_listed(index, *row) for row in rows]
 
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int
@@ -370,7 +379,7 @@ class PostgresVectorIndex:
     async def _read(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Return what work finds that has to see every write that was committed before."""
         self._store.raise_known_mismatch()
-        return await self._consumer.read_documents(lambda: self._postgres.run(work))
+        return await self._consumer.read_documents(lambda: self._reads.run(work))
 
     async def _change(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Do work that changes what every write that was committed before has left."""
@@ -419,7 +428,7 @@ class PostgresVectorIndex:
 
 
 def _document(row: asyncpg.Record) -> StoredDocument:
-    document, text, metadata, version, indexed_at, status = row
+    text, document, metadata, version, indexed_at, status = row
     return StoredDocument(
         unescape(document),
         unescape(text),
@@ -427,4 +436,17 @@ def _document(row: asyncpg.Record) -> StoredDocument:
         version,
         from_micros(indexed_at),
         status,
+    )
+
+
+def _listed(
+    index: str, document: str, metadata: str, version: int, indexed_at: int, status: Any
+) -> IndexedDocument:
+    return IndexedDocument(
+        index=index,
+        document=unescape(document),
+        version=version,
+        indexed_at=from_micros(indexed_at),
+        metadata=read_metadata(metadata),
+        status=status,
     )

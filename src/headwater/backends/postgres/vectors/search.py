@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 
 from headwater.backends.document_plan import check_embedding
-from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.postgres.vectors.chunk_tables import ChunkTable
 from headwater.backends.postgres.vectors.stored_forms import (
     MOST_POSITIONS,
@@ -23,7 +23,7 @@ from headwater.backends.postgres.vectors.stored_forms import (
     unescape,
 )
 from headwater.ports import AllOf, AnyOf, Compare, Filter, Hit, Hits, Not, VectorQuery
-from headwater.settings.groups import VectorSettings
+from headwater.settings.servers import VectorSettings
 
 # The time of the last change is read with the rows, so that it is of the same snapshot.
 _HITS = """

@@ -8,7 +8,7 @@
 --       channel of the message that awaited records are appended, name of our group, first offset and
 --       the one after the last of a range, then for each record of it: offset, its key among the remembered
 --       events, content ('' if it is not remembered), type, entity id, JSON, 1 if it is awaited
--- Returns the offset after the last appended record (-1 if the feed has not begun), 1 if there is no
+-- Returns the offset after the last appended record (-1 if the feed has not begun, or stopped), 1 if there is no
 -- room, and for each record: its position if it was appended and is awaited, the content with which
 -- another record has its id, or 0; nothing if an entity was erased and no record was appended.
 -- shared: erasures
@@ -25,8 +25,10 @@ end
 local events, seen, accepted, idle, feed = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[6]
 local now, window_end = tonumber(ARGV[3]), tonumber(ARGV[4])
 local first, after = tonumber(ARGV[10]), tonumber(ARGV[11])
-local state = redis.call('HMGET', feed, 'offset', 'mark')
-local offset = tonumber(state[1] or -1)
+local state = redis.call('HMGET', feed, 'offset', 'mark', 'log', 'found')
+-- Offsets of another log that was found in place of ours mean other records.
+local is_other = state[3] and state[4] and state[3] ~= state[4]
+local offset = is_other and -1 or tonumber(state[1] or -1)
 local is_full = redis.call('XLEN', events) >= tonumber(ARGV[7])
 local settled = is_full and redis.call('HGET', KEYS[7], 'events')
 if settled then

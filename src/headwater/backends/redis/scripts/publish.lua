@@ -5,7 +5,7 @@
 -- ARGV: wake channel, partition, now, end of the dedup window (0: none), most events to remember,
 --       number of erasures that the writer knows, 1 to return positions,
 --       then for each event: its key among the remembered ones, content, type, entity id, JSON,
---       only group and feature ('' for all)
+--       only group and feature ('' for all, or a group without a feature)
 -- Returns for each event 0 or its position if it is new, otherwise the content with which its id was accepted;
 -- nothing if an entity was erased and no event was appended.
 -- shared: erasures
@@ -46,7 +46,10 @@ for i = 8, #ARGV, 6 do
       first = ARGV[7] == '1' and id or 0
     else
       local id = redis.call('XADD', events, '*', 't', ARGV[i + 2], 'k', ARGV[i + 3], 'e', ARGV[i + 4], 'o', ARGV[i + 5])
-      redis.call('ZADD', KEYS[6], 0, ARGV[i + 3] .. '\0' .. string.match(ARGV[i + 5], '[^/]*$') .. '\0' .. id)
+      local feature = string.match(ARGV[i + 5], '[^/]+$')
+      if feature then
+        redis.call('ZADD', KEYS[6], 0, ARGV[i + 3] .. '\0' .. feature .. '\0' .. id)
+      end
     end
   end
   firsts[#firsts + 1] = first

@@ -1,9 +1,10 @@
 #!lua
 -- Write the states of entities and their changes, unless one of the states has changed meanwhile.
--- KEYS: changes, last cross-shard write that arrived from each partition, erasures
+-- KEYS: changes, last cross-shard write that arrived from each partition, erasures,
+--       then for each state: key, ids of its type
 -- ARGV: number of erasures that the writer knows, changes as JSON ('' for none), the partition that
---       sends a cross-shard write ('' for none) and the id of that write, then for each state: key,
---       key of the ids, id, the state before ('' for none), the state after
+--       sends a cross-shard write ('' for none) and the id of that write, then for each state: id,
+--       the state before ('' for none), the state after
 -- Returns 1, or 0 if a state has changed, or 2 if an entity was erased, and nothing was written.
 -- shared: order
 -- shared: erasures
@@ -17,18 +18,19 @@ if ARGV[3] ~= '' then
     return 1
   end
 end
-for i = 5, #ARGV, 5 do
-  if (redis.call('GET', ARGV[i]) or '') ~= ARGV[i + 3] then
+local states = (#KEYS - 3) / 2
+for i = 1, states do
+  if (redis.call('GET', KEYS[2 * i + 2]) or '') ~= ARGV[3 * i + 3] then
     return 0
   end
 end
 if ARGV[3] ~= '' then
   redis.call('HSET', KEYS[2], ARGV[3], ARGV[4])
 end
-for i = 5, #ARGV, 5 do
-  redis.call('SET', ARGV[i], ARGV[i + 4])
-  if ARGV[i + 3] == '' then
-    redis.call('ZADD', ARGV[i + 1], 0, ARGV[i + 2])
+for i = 1, states do
+  redis.call('SET', KEYS[2 * i + 2], ARGV[3 * i + 4])
+  if ARGV[3 * i + 3] == '' then
+    redis.call('ZADD', KEYS[2 * i + 3], 0, ARGV[3 * i + 2])
   end
 end
 if ARGV[2] ~= '' then

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from headwater.backends.document_plan import id_range
 from headwater.backends.sqlite.home import Home
 from headwater.backends.sqlite.vectors.block_files import remove_unused
 from headwater.backends.sqlite.vectors.document_writes import write_documents
 from headwater.backends.sqlite.writer import Writer
 from headwater.core.clock import Clock, from_micros
-from headwater.model.indexes import Generation, IndexSpec, StoredDocument
+from headwater.model.indexes import Generation, IndexedDocument, IndexSpec, StoredDocument
 from headwater.ports import DocumentWrite, Embedding, Hits, IndexVersion, VectorQuery
 
 if TYPE_CHECKING:
@@ -290,22 +291,24 @@ CROSS JOIN json_each(?) CROSS JOIN chunk_contents ON content_hash = json_each.va
 CROSS JOIN chunk_embeddings ON chunk_embeddings.id = chunk_contents.id
 WHERE name = ? AND number = ? GROUP BY content_hash
 """
-_STORED = """
-documents.document, text, metadata, version, indexed_at,
+_LISTED = """
+documents.document, metadata, version, indexed_at,
 CASE WHEN EXISTS (
     SELECT 1 FROM generations AS active JOIN outdated_documents AS waiting
     ON waiting.generation_id = active.id AND waiting.document = documents.document
     WHERE active.index_id = indexes.id AND active.state = 'active'
 ) THEN 'indexing' ELSE 'ready' END
 """
+_STORED = f"text, {_LISTED}"
 _DOCUMENTS = f"""
 SELECT {_STORED} FROM indexes JOIN documents ON index_id = indexes.id
 JOIN document_metadata ON document_metadata.id = metadata_id
 WHERE name = ? AND document IN ({{}}) AND text IS NOT NULL
 """
-_DOCUMENT_IDS = """
-SELECT document FROM indexes JOIN documents ON index_id = indexes.id
-WHERE name = ? AND document > ? AND text IS NOT NULL ORDER BY document LIMIT ?
+_DOCUMENT_LIST = f"""
+SELECT name, {_LISTED} FROM indexes JOIN documents ON index_id = indexes.id
+JOIN document_metadata ON document_metadata.id = metadata_id
+WHERE name = ? AND document >= ? AND document < ? AND text IS NOT NULL ORDER BY document LIMIT ?
 """
 _OUTDATED = f"""
 SELECT {_STORED} FROM indexes
@@ -367,8 +370,11 @@ class SqliteVectorIndex:
         stored = map(_stored, self._home.read(sql, (index, *documents)))
         return {entry.document: entry for entry in stored}
 
-    async def document_ids(self, index: str, *, after: str, limit: int) -> list[str]:
-        return [document for (document,) in self._home.read(_DOCUMENT_IDS, (index, after, limit))]
+    async def list_documents(
+        self, index: str, *, prefix: str = "", after: str, limit: int
+    ) -> list[IndexedDocument]:
+        arguments = (index, *id_range(prefix, after), limit)
+        return [_listed(*row) for row in self._home.read(_DOCUMENT_LIST, arguments)]
 
     async def outdated(
         self, index: str, generation: int, *, after: str, limit: int
@@ -416,7 +422,20 @@ class SqliteVectorIndex:
 
 
 def _stored(row: tuple[Any, ...]) -> StoredDocument:
-    document, text, metadata, version, indexed_at, status = row
+    text, document, metadata, version, indexed_at, status = row
     return StoredDocument(
         document, text, msgspec.json.decode(metadata), version, from_micros(indexed_at), status
+    )
+
+
+def _listed(
+    index: str, document: str, metadata: bytes, version: int, indexed_at: int, status: Any
+) -> IndexedDocument:
+    return IndexedDocument(
+        index=index,
+        document=document,
+        version=version,
+        indexed_at=from_micros(indexed_at),
+        metadata=msgspec.json.decode(metadata),
+        status=status,
     )
