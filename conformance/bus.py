@@ -281,6 +281,15 @@ class BusConformance(DeduplicationConformance, CommitWaitsConformance):
             await store.bus.wait("w1", 0.01)
             await store.bus.wait("w1", 0.01)
 
+    async def test_memory_is_about_what_the_store_takes_unless_it_is_on_disk(
+        self, store: Opened
+    ) -> None:
+        before = await store.bus.memory()
+        await store.publish([click(f"u{n}", n) for n in range(500)])
+        after = await store.bus.memory()
+        assert (before is None) == (after is None)
+        assert after is None or before is None or after > before + 500
+
     async def test_backlog_counts_the_uncommitted_events(self, store: Opened) -> None:
         assert await store.bus.backlog() == 0
         await store.publish([click(f"u{n}", n) for n in range(5)])

@@ -116,6 +116,8 @@ class DeduplicationConformance(Suite):
     async def test_an_event_id_published_at_the_same_time_by_many_is_accepted_once(
         self, store: Opened, other: Opened
     ) -> None:
+        # On Kafka, the first event begins the feed, so that no process waits for another's start.
+        await store.publish([click(event_id="e0")])
         answers = await asyncio.gather(
             *(
                 bus.publish([click(event_id="e1")], dedup_window=DAY)
@@ -123,7 +125,7 @@ class DeduplicationConformance(Suite):
             )
         )
         assert sum(not answer.duplicate for (answer,) in answers) == 1
-        assert await store.bus.backlog() == 1
+        assert await store.bus.backlog() == 2
 
     async def test_an_event_id_published_again_after_the_dedup_window_is_a_new_event(
         self, store: Opened

@@ -108,6 +108,14 @@ def texts(hits: Hits) -> list[str]:
     return [hit.text for hit in hits.hits]
 
 
+async def listed(
+    vectors: VectorIndex, *, prefix: str = "", after: str = "", limit: int = 100
+) -> list[str]:
+    """Return the ids of the next documents."""
+    page = await vectors.list_documents("docs", prefix=prefix, after=after, limit=limit)
+    return [entry.document for entry in page]
+
+
 async def found(vectors: VectorIndex, **options: Any) -> dict[str, Hit]:
     """Return all chunks of a generation by their text."""
     return {hit.text: hit for hit in (await vectors.nearest(near(**options))).hits}

@@ -202,9 +202,13 @@ class _Run:
 
     async def _compare_documents(self, vectors: VectorIndex) -> None:
         expected = self._model
-        ids = await vectors.document_ids("docs", after="", limit=_ALL)
-        assert ids == sorted(expected.present()), self._done
+        listed = await vectors.list_documents("docs", after="", limit=_ALL)
+        assert [each.document for each in listed] == sorted(expected.present()), self._done
         stored = await vectors.documents("docs", _DOCUMENTS)
+        assert [(each.version, each.metadata, each.indexed_at, each.status) for each in listed] == [
+            (each.version, each.metadata, each.indexed_at, each.status)
+            for _, each in sorted(stored.items())
+        ]
         assert {
             name: (each.text, each.metadata, each.version) for name, each in stored.items()
         } == {

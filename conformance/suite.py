@@ -20,11 +20,11 @@ from headwater.model.values import Cell, Cells, EntityKey, ServiceEvent
 from headwater.ports import (
     Backends,
     Batch,
+    BatchOutcome,
     Change,
     DeadLetterQuery,
     Handled,
     Lease,
-    Outcome,
     Point,
     RecordQuery,
 )
@@ -218,14 +218,14 @@ def outcome(
     *,
     dead: Sequence[DeadLetter] = (),
     follow_ups: Sequence[ServiceEvent] = (),
-) -> Outcome:
+) -> BatchOutcome:
     """Return an outcome of the batch with these changes."""
     states: dict[EntityKey, Cells] = {}
     for each in changes:
         if each.online:
             cells = states.get(each.key) or batch.states[each.key].cells
             states[each.key] = {**cells, each.feature: each.cell}
-    return Outcome(
+    return BatchOutcome(
         batch=batch,
         versions={key: state.version for key, state in batch.states.items()},
         states=states,

@@ -14,6 +14,7 @@ from conformance.documents import (
     chunk,
     document,
     found,
+    listed,
     near,
     removal,
     stored_document,
@@ -222,11 +223,31 @@ class VectorIndexConformance(Suite):
         await vectors.write([document(name, "text") for name in names])
         await vectors.write([removal("b")])
         ordered = sorted(set(names) - {"b"})
-        assert await other.vectors.document_ids("docs", after="", limit=10) == ordered
-        assert await other.vectors.document_ids("docs", after="", limit=2) == ordered[:2]
-        assert await other.vectors.document_ids("docs", after=ordered[1], limit=3) == ordered[2:5]
-        assert await other.vectors.document_ids("docs", after="\U0001f600", limit=3) == []
-        assert await other.vectors.document_ids("none", after="", limit=3) == []
+        assert await listed(other.vectors) == ordered
+        assert await listed(other.vectors, limit=2) == ordered[:2]
+        assert await listed(other.vectors, after=ordered[1], limit=3) == ordered[2:5]
+        assert await listed(other.vectors, after="\U0001f600") == []
+        assert await other.vectors.list_documents("none", after="", limit=3) == []
+
+    async def test_documents_whose_ids_begin_with_a_prefix_are_listed_without_their_texts(
+        self, vectors: VectorIndex, other: Opened
+    ) -> None:
+        long = "a" * 200
+        names = ["a", "a/", "a/1", "a/\U0010fffd", "a0", "b", f"{long}1", f"{long}2", f"{long}/3"]
+        await vectors.write([document(name, "text", metadata={"of": name}) for name in names])
+        await vectors.write([document("a/1", "text again"), removal("b")])
+        for prefix in ("", "a", "a/", "a/1", long, f"{long}2", "b", "c"):
+            expected = sorted(each for each in names if each.startswith(prefix) and each != "b")
+            assert await listed(other.vectors, prefix=prefix) == expected
+            assert await listed(other.vectors, prefix=prefix, limit=1) == expected[:1]
+            for after in expected:
+                later = [each for each in expected if each > after]
+                assert await listed(other.vectors, prefix=prefix, after=after) == later
+        (entry,) = await other.vectors.list_documents("docs", prefix="a/1", after="", limit=9)
+        stored = await stored_document(other.vectors, "a/1")
+        assert stored is not None
+        assert (entry.index, entry.document, entry.version) == ("docs", "a/1", 2)
+        assert (entry.indexed_at, entry.metadata, entry.status) == (stored.indexed_at, {}, "ready")
 
     async def test_a_search_does_not_find_chunks_that_were_replaced_and_pruned_since_the_last_one(
         self, vectors: VectorIndex, other: Opened

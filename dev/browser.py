@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from playwright.sync_api import Browser, sync_playwright
+
+from dev.apt import install
 
 VARIABLE = "HEADWATER_CHROMIUM"
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -23,7 +24,6 @@ _OPTIONS = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
-_APT = ("apt-get", "-qq", "-o", "DPkg::Lock::Timeout=300")
 
 MISSING = (
     f"no Chromium was found: install it (Debian: `apt-get install chromium`; macOS: `brew install "
@@ -52,20 +52,7 @@ def running_chromium() -> Iterator[Browser]:
         browser.close()
 
 
-def _install() -> None:
-    """Install Chromium where this user may and apt has it; elsewhere the tests say what to do."""
-    if find_chromium() or os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return
-    sys.stderr.write("Installing Chromium for the tests of the web UI.\n")
-    environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    install = [*_APT, "install", "-y", "--no-install-recommends", "chromium"]
-    for command in (install, [*_APT, "update"], install):
-        ran = subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=False)
-        if ran.returncode == 0 and find_chromium():
-            return
-
-
 if __name__ == "__main__":
-    _install()
+    install("chromium", "the tests of the web UI", find_chromium)
     if find_chromium() is None:
         sys.stderr.write(MISSING + "\n")

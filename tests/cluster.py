@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import redis
 
+from tests.proxy import Proxy, announced
 from tests.servers import (
     ATTEMPTS,
     READY_WITHIN_SECONDS,
@@ -32,11 +33,21 @@ def cluster() -> Iterator[str]:
 
 
 @contextmanager
-def cluster_machines(*options: str, replicas: int = 0) -> Iterator[list[Machine]]:
-    """Yield three masters that share the slots, and the replicas of the first one."""
+def cluster_machines(
+    *options: str, replicas: int = 0, proxies: Sequence[Proxy] = ()
+) -> Iterator[list[Machine]]:
+    """Yield three masters that share the slots, and the replicas of the first one.
+
+    With a proxy for each of them, clients are told the ports of the proxies.
+    """
     with ExitStack() as running:
-        started = [_start_node(running, *options) for _ in range(MASTERS + replicas)]
+        started = [
+            _start_node(running, *options, *announced("cluster", proxies, number))
+            for number in range(MASTERS + replicas)
+        ]
         machines = [machine for machine, _ in started]
+        for proxy, machine in zip(proxies, machines, strict=False):
+            proxy.target = machine.port
         first_ports = (machines[0].port, started[0][1])
         nodes = [redis.Redis(port=machine.port) for machine in machines]
         for number, node in enumerate(nodes[:MASTERS]):

@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings as hypothesis
 
+from dev.pgbouncer import MISSING, find_pgbouncer
 from headwater import FeatureStore, entity
 from headwater.core.logging import log
 from headwater.settings.schema import Settings
@@ -24,6 +25,7 @@ from tests.effort import STEADY_EXAMPLES
 from tests.fork_server import ForkServer, fork_server
 from tests.kafka import Brokers, brokers
 from tests.memory import holds_test_files
+from tests.poolers import behind_pgbouncer, through_pooler
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
 
@@ -80,6 +82,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="run every test of a store in both environments, not only the tests marked for both",
     )
     parser.addoption(
+        "--pgbouncer",
+        action="store_true",
+        help="put a PgBouncer between the stores of tests and Postgres",
+    )
+    parser.addoption(
         "--pictures",
         metavar="FOLDER",
         type=Path,
@@ -87,19 +94,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Refuse an option that needs what is not there."""
+    if config.getoption("--pgbouncer") and find_pgbouncer() is None:
+        raise pytest.UsageError(MISSING)
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark the tests that need a cluster."""
-    if isinstance(item, pytest.Function) and "cluster_url" in item.fixturenames:
-        item.add_marker(pytest.mark.cluster)
+    """Mark the tests that need a cluster or a PgBouncer."""
+    for fixture, mark in (("cluster_url", "cluster"), ("pgbouncer", "pooler")):
+        if isinstance(item, pytest.Function) and fixture in item.fixturenames:
+            item.add_marker(mark)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Deselect the production variant of tests that do not depend on the environment."""
-    if config.getoption("--all-environments"):
-        return
-    deselected = [item for item in items if _repeatson_servers(item)]
-    items[:] = [item for item in items if not _repeatson_servers(item)]
-    config.hook.pytest_deselected(items=deselected)
+    """Deselect what the options leave out."""
+    is_pooled, is_all = config.getoption("--pgbouncer"), config.getoption("--all-environments")
+
+    def is_left_out(item: pytest.Item) -> bool:
+        is_direct = item.get_closest_marker("direct") is not None
+        is_missing = isinstance(item, pytest.Function) and "pgbouncer" in item.fixturenames
+        return (
+            (is_pooled and is_direct)
+            or (is_missing and find_pgbouncer() is None)
+            or (not is_all and _repeatson_servers(item))
+        )
+
+    config.hook.pytest_deselected(items=[item for item in items if is_left_out(item)])
+    items[:] = [item for item in items if not is_left_out(item)]
 
 
 def _repeatson_servers(item: pytest.Item) -> bool:
@@ -132,10 +154,14 @@ def redis_url() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
+def postgres_url(request: pytest.FixtureRequest) -> Iterator[str]:
     """Yield the URL of a real Postgres."""
     with postgres() as url:
-        yield url
+        if request.config.getoption("--pgbouncer"):
+            with behind_pgbouncer(url):
+                yield url
+        else:
+            yield url
 
 
 @pytest.fixture(scope="session")
@@ -164,7 +190,12 @@ def on_servers(redis_url: str, postgres_url: str, schema: str) -> Settings:
     patience = {"timeout": 30, "connect_timeout": 30}
     return Settings().replace(
         redis={"url": redis_url, "prefix": f"test-{uuid4().hex[:12]}", **patience},
-        postgres={"url": postgres_url, "schema": schema, "connect_timeout": 30},
+        postgres={
+            "url": postgres_url,
+            "schema": schema,
+            "connect_timeout": 30,
+            **through_pooler(postgres_url),
+        },
         record=PATIENT_RECORDS,
     )
 

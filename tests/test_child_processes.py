@@ -6,6 +6,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -57,6 +58,8 @@ def test_a_process_that_outlives_the_run_fails_it_and_is_killed(
         process = subprocess.Popen([*parent, "sleep", "600"])
         if parent:
             process.wait()
+        else:  # its environment is empty for a moment, while it begins
+            wait_until(lambda: bool(Path(f"/proc/{process.pid}/environ").read_bytes()))
         with pytest.raises(SurvivingProcessesError) as raised:
             run.close()
     process.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from dev.reference.remedies import linked
 from dev.reference.source import classes
 from dev.reference.tables import code, prose
 from headwater import errors
@@ -27,7 +28,8 @@ def _branch(
 ) -> Iterator[str]:
     name = error.__name__
     has = f" Has {code(*attributes[name])}." if attributes[name] else ""
-    yield f"{indent}- `{name}`{_also(error)}: {prose(error.__doc__ or '')}{has}{_status(error)}"
+    text = prose(error.__doc__ or "")
+    yield f"{indent}- {linked(name)}{_also(error)}: {text}{has}{_status(error)}"
     for below in error.__subclasses__():
         if below.__module__ == errors.__name__:
             yield from _branch(below, attributes, indent + _INDENT)

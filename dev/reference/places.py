@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dev.reference.tables import NONE, code, table
-from headwater.engine.places import PLACES, Place
+from headwater.engine.places import PLACES, DataPlace
 
 _EMBEDDED = {"sqlite": "tables ", "file": "files ", "other": ""}
 _SERVERS = {"redis": "keys ", "postgres": "tables ", "other": ""}
@@ -37,7 +37,7 @@ def places() -> Iterator[str]:
     )
 
 
-def _named(place: Place, kinds: dict[str, str]) -> str:
+def _named(place: DataPlace, kinds: dict[str, str]) -> str:
     """Return the tables, keys and files of one environment."""
     found = [pattern.split(":", 1) for pattern in place.where]
     parts = {kind: [name for each, name in found if each == kind] for kind in kinds}

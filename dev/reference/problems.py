@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dev.reference.remedies import classes_of, linked
 from dev.reference.tables import code, table
 from headwater.http.routing.openapi import names_of, problem_help
 from headwater.http.routing.problems import RULES
@@ -21,11 +22,15 @@ def problems() -> Iterator[str]:
         yield from table(
             ("type", "title", "when", "what to do", "members"),
             (
-                (code(name), rule.title, help_.cause, help_.remedy, code(*_members(rule)))
+                (_linked(name), rule.title, help_.cause, help_.remedy, code(*_members(rule)))
                 for name, rule, help_ in rows
             ),
         )
         yield ""
+
+
+def _linked(name: str) -> str:
+    return linked(name, *classes_of(name))
 
 
 def _members(rule: Rule) -> tuple[str, ...]:

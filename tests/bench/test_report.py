@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from io import StringIO
+from xml.etree import ElementTree
 
+import msgspec
 from rich.console import Console
 
 from bench import report
 from bench.case import Case, Effort, Figure, Figures, Measure, Outcome, Spread
+from bench.picture import picture
+
+_SVG = "{http://www.w3.org/2000/svg}"
 
 
 @contextmanager
@@ -46,3 +51,39 @@ def test_results_are_read_as_they_were_written_and_compared() -> None:
     shown = written.getvalue()
     assert "0.45 (0.40-0.50)" in shown
     assert "0.75 (0.70-0.80)" in shown
+    assert "SLOWER" not in shown
+
+
+def test_a_row_is_slower_if_all_its_rounds_were() -> None:
+    before = report.result(outcome([40, 50], [100, 100]))
+    overlapping = report.result(outcome([30, 45], [100, 100]))
+    slower = report.result(outcome([30, 35], [100, 100]))
+    in_seconds = [msgspec.structs.replace(row, unit="s") for row in (before, slower)]
+    written = StringIO()
+
+    Console(width=150, file=written).print(report.comparison([before], [slower]))
+
+    assert "SLOWER" in written.getvalue()
+    assert report.has_slower([before], [overlapping, slower])
+    assert not report.has_slower([before], [overlapping])
+    assert not report.has_slower(in_seconds[:1], in_seconds[1:]), "less time is no loss"
+    assert report.has_slower(in_seconds[1:], in_seconds[:1])
+
+
+def test_the_picture_has_each_row_with_its_peer_where_they_belong() -> None:
+    rows = [
+        report.result(outcome([50, 50], [100, 100])),
+        msgspec.structs.replace(
+            report.result(outcome([4], [2])),
+            case="start",
+            unit="s",
+            peer=Figure(8),
+            peer_is="X & Y",
+        ),
+    ]
+    drawn = ElementTree.fromstring(picture(rows))
+    dots = [(dot.get("class"), float(dot.get("cx", 0))) for dot in drawn.iter(f"{_SVG}circle")]
+    _, _, rate, peer, time = dots  # the first two are the legend's
+    assert rate == time, "half the floor's rate, and twice its time"
+    assert peer[0] == "peer"
+    assert peer[1] < time[1]

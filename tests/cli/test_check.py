@@ -199,7 +199,7 @@ def salutation(user_id: str) -> str: ...
 
 @context(store)
 async def greeting(user_id: str) -> ContextItem:
-    return ContextItem.template("Hello {{{shown}}}, {{unknown}}")
+    return ContextItem.template("Hello {{{shown}}}!")
 """
 
 
@@ -224,12 +224,20 @@ def test_a_format_that_does_not_fit_its_feature_is_a_warning(run: Run, folder: P
     assert "which is str" in warning
 
 
+def test_a_template_with_an_unknown_feature_is_a_warning(run: Run, folder: Path) -> None:
+    text = _TEMPLATES.format(default="'you'", shown="nickname|you")
+    (folder / "greeting.py").write_text(text.replace("{nickname|you}", "{nicknane|you}"))
+    (warning,) = json.loads(run("check", "greeting.py", "--json").out)["warnings"]
+    assert "greeting.py:21: context 'greeting': a template shows unknown feature" in warning
+    assert "did you mean 'nickname'?" in warning
+
+
 @pytest.mark.parametrize(
     ("written", "closed"),
     [
-        ('"Hello {nickname}, {unknown}"', '"Hello {nickname|you}, {unknown}"'),
+        ('"Hello {nickname}!"', '"Hello {nickname|you}!"'),
         ('"dear {{nickname}}"', '"dear {{nickname|you}}"'),
-        ('{unknown}")', '{unknown}", when_missing="drop")'),
+        ('{nickname}!")', '{nickname}!", when_missing="drop")'),
     ],
 )
 def test_a_fallback_or_an_item_that_is_left_out_closes_the_gap(

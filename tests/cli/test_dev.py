@@ -14,6 +14,15 @@ import pytest
 from tests.cli.conftest import FEATURES, Run, Start, wait_until
 from tests.cli.test_serving import ask
 
+_CONTEXT = """
+
+from headwater import ContextItem, context
+
+
+@context(store)
+async def page(user_id: str) -> ContextItem:
+    return ContextItem.template("{total}") if 1 // 0 else ContextItem("none")
+"""
 SHOUT = "/v1/features/shout?entity_id=u1"
 
 
@@ -102,6 +111,22 @@ def test_a_failing_handler_is_shown_with_its_source_line(folder: Path, run: Run)
     assert (
         "again:    headwater dlq redrive --all --feature total_spend --file features.py\n" in said
     )
+
+
+def test_a_request_that_fails_is_shown_with_its_source_line(folder: Path) -> None:
+    with (folder / "features.py").open("a") as file:
+        file.write(_CONTEXT)
+    with _developing() as server:
+        params = {"params": {"user_id": "u1"}}
+        assert ask(_url(server), "POST", "/v1/contexts/page", body=params)[0] == 500
+        server.terminate()
+        _, said = server.communicate()
+    assert "  ContextFailedError: context 'page' failed: ZeroDivisionError: " in said
+    assert f"    {folder}/features.py:" in said
+    assert ': return ContextItem.template("{total}") if 1 // 0 ' in said
+    assert "Traceback" not in said
+    assert "warning: " in said
+    assert "context 'page': a template shows unknown feature 'total'; " in said
 
 
 @pytest.mark.parametrize(("environment", "is_coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])

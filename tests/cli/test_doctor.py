@@ -74,3 +74,53 @@ def test_lines_that_are_not_for_a_terminal_are_not_wrapped(
     home.mkdir(mode=0o755)
     monkeypatch.setenv("HEADWATER_HOME", str(home))
     assert f"chmod 700 {home}\n" in run("doctor").out
+
+
+def test_the_least_rights_on_both_servers_are_printed(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "needs no rights on servers" in run("doctor", "grants", "--print").err
+    monkeypatch.setenv("HEADWATER_REDIS_URL", "redis+sentinel://me@one,two,three/shop?db=2")
+    monkeypatch.setenv("HEADWATER_POSTGRES_URL", "postgresql://app@db/shop")
+    monkeypatch.setenv("HEADWATER_POSTGRES_SCHEMA", "features")
+    ran = run("doctor", "grants", "--print")
+    assert ran.code == 0
+    for told in (
+        "ACL SETUSER me on >PASSWORD resetkeys resetchannels -@all +client|setname ",
+        " +select ~headwater:* ~{headwater:* &headwater:*\n",
+        "+sentinel|get-master-addr-by-name +sentinel|master &+switch-master\n",
+        'CREATE SCHEMA "features" AUTHORIZATION "app_owner";',
+        'GRANT CONNECT, TEMPORARY ON DATABASE "shop" TO "app";',
+    ):
+        assert told in ran.out
+    assert run("doctor", "grants", "--print", "--json").json["grants"] in ran.out
+
+
+@pytest.mark.parametrize("words", [("doctor",), ("doctor", "grants", "--print")])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://u:pa[sekret@127.0.0.1:1/db",
+        "postgresql://u:pa/sekret@127.0.0.1:1/db",
+        "postgresql://u:12/sekret@127.0.0.1:1/db",
+        "postgresql://u:pa#sekret@127.0.0.1:1/db",
+        "postgresql://u:pa@127.0.0.1:sekret/db",
+        "u:sekret@h",
+    ],
+)
+def test_an_address_that_cannot_be_read_is_an_error_without_its_password(
+    run: Run, monkeypatch: pytest.MonkeyPatch, url: str, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("HEADWATER_REDIS_URL", "redis://127.0.0.1:1/0")
+    monkeypatch.setenv("HEADWATER_POSTGRES_URL", url)
+    ran = run(*words)
+    assert ran.code != 0
+    assert "HEADWATER_POSTGRES_URL has an invalid host or port" in ran.out + ran.err
+    assert "sekret" not in ran.out + ran.err
+
+
+@pytest.mark.parametrize("words", [["grants"], ["--print"], ["rights", "--print"]])
+def test_other_words_after_it_are_refused(run: Run, words: list[str]) -> None:
+    ran = run("doctor", *words)
+    assert ran.code == 2
+    assert "headwater doctor grants --print" in ran.err

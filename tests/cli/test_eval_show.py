@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import asdict, replace
 
 from headwater import ContextItem, FeatureStore, context
-from headwater.cli.evaluation_reports import Findings, choose
+from headwater.cli.evaluation_reports import ReportFindings, choose
 from headwater.contexts.evaluation.differences import difference
 from headwater.contexts.evaluation.gates import conclude, read_baseline
 from headwater.contexts.evaluation.results import RunFolder
@@ -174,7 +174,7 @@ def test_rare_differences_are_among_the_examples_the_worst_first(tmp_path: Path)
     assert sum(one.status == "failed" for one in shown) == 20
     folder = small.run_folder(tmp_path, contexts)
     report = conclude(folder, {})
-    hidden = Findings(report, [ComparedContext(context=one) for one in shown]).hidden
+    hidden = ReportFindings(report, [ComparedContext(context=one) for one in shown]).hidden
     assert hidden["failed"] == 80
     assert "lost" not in hidden
 

@@ -1,7 +1,12 @@
 """`headwater events list` and `show`, and `headwater refresh`."""
 
+from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 
+import pytest
+
+from headwater import FeatureStore, event
 from headwater.store.loader import load_store
 from tests.cli.conftest import FEATURES, Run
 
@@ -92,6 +97,43 @@ def test_publish_and_load_refuse_what_does_not_fit_the_schema_of_the_features_fi
     assert run("events", "publish", "purchase", "u1", "amount=5").code == 0
     stored = run("events", "list", "--event-type", "purchase", "--json").json
     assert [event["payload"] for event in stored] == [{"amount": 5}]
+
+
+DECIMALS = """
+from decimal import Decimal
+@store.event("purchase")
+class Purchase:
+    amount: Decimal
+    ratio: float = 0.0
+"""
+
+
+def _published_decimals(run: Run, *options: str) -> list[object]:
+    given = ("purchase", "u1", "amount=12345678901234567.80", "ratio=1.10")
+    assert run("events", "publish", *given, *options).code == 0
+    stored = run("events", "list", "--event-type", "purchase", "--json").json
+    return [event["payload"] for event in stored]
+
+
+@pytest.mark.parametrize("options", [(), ("--file", "features.py")])
+def test_a_published_decimal_keeps_the_digits_of_the_argument(
+    run: Run, folder: Path, options: tuple[str, ...]
+) -> None:
+    (folder / "features.py").write_text(FEATURES + DECIMALS)
+    exact = [{"amount": "12345678901234567.80", "ratio": 1.1}]
+    assert _published_decimals(run, *options) == exact
+
+
+def test_a_published_decimal_keeps_its_digits_where_the_schema_is_that_of_a_server(
+    remote: Run, served: tuple[str, FeatureStore]
+) -> None:
+    @event(served[1], "purchase")
+    @dataclass
+    class Purchase:
+        amount: Decimal
+        ratio: float = 0.0
+
+    assert {"amount": "12345678901234567.80", "ratio": 1.1} in _published_decimals(remote)
 
 
 def test_publish_and_load_refuse_events_of_an_erased_entity_without_naming_the_file(

@@ -115,6 +115,14 @@ def test_documents_that_wait_for_a_worker_are_shown(
 def test_documents_are_shown_and_deleted(docs: Path, run: Run) -> None:
     run("index", "build", "docs", str(docs))
 
+    listed = run("index", "list", "docs", "--filter", "year=2024")
+    assert [line.split()[:2] for line in listed.out.splitlines()[1:]] == [["returns.md", "1"]]
+    first = run("index", "list", "docs", "--limit", "1")
+    assert "There are more; pass --cursor giraffes.txt to list them." in first.err
+    rest = run("index", "list", "docs", "--cursor", "giraffes.txt", "--json").json
+    assert rest["documents"][-1]["document"] == "returns.md"
+    assert "No documents." in run("index", "list", "docs", "--prefix", "none/").out
+
     shown = run("index", "show", "docs", "returns.md")
     assert [line.split()[-1] for line in shown.out.splitlines()[:2]] == ["returns.md", "1"]
     assert '"year":2024' in shown.out

@@ -45,8 +45,8 @@ def test_a_new_project_has_no_problem(
     run("init")
     ran = run("check")
     assert ran.code == 0
-    assert "features.py: 1 entity, 2 features, 1 index, 1 retriever, 1 context" in ran.out
-    assert run("check", "--json").json["declared"]["features"] == 2
+    assert "features.py: 2 entities, 3 features, 1 index, 1 retriever, 1 context" in ran.out
+    assert run("check", "--json").json["declared"]["features"] == 3
     assert not (folder / ".headwater").exists()
 
 

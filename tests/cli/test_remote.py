@@ -66,6 +66,7 @@ def test_documents_are_searched_shown_and_deleted(
 ) -> None:
     served[1].sync.index("docs", "parcels", "Parcels arrive within 3 days.")
     assert "parcels" in remote("index", "search", "docs", "When do parcels arrive?").out
+    assert "parcels" in remote("index", "list", "docs", "--prefix", "par").out
     assert remote("index", "show", "docs", "parcels", "--json").json["version"] == 1
     assert "docs" in remote("index", "status").out
     assert "keep versions" in remote("index", "status", "docs").out

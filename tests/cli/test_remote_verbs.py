@@ -70,6 +70,7 @@ ARGUMENTS = {
     "index build": "docs page.md",
     "index delete": "docs parcels",
     "index drop": "docs --yes",
+    "index list": "docs",
     "index reindex": "docs",
     "index search": "docs parcels",
     "index show": "docs parcels",

@@ -191,3 +191,22 @@ def test_api_processes_serve_a_store_on_servers(production: Settings, start: Sta
     wait_until(lambda: visits(url) == 1)
     wait_until(lambda: all(parts(url).values()) and len(children(server)) == 3)
     assert server.end().code == 0
+
+
+def test_the_overview_counts_results_of_workers_elsewhere(start: Start, folder: Path) -> None:
+    config = '[objectives.features.visits]\nfreshness = "1h"\nlatency = "1h"\n'
+    (folder / "headwater.toml").write_text(config)
+    options = ("--port", "0", "--workers", "0")
+    url = start("serve", *options, HEADWATER_HTTP_ACCESS_LOG="0").next_line()["url"]
+    start("worker", "--metrics-port", "0").next_line()
+    for _ in range(3):
+        visit(url)
+
+    def are_counted() -> bool:
+        stated = ask(url, "GET", "/v1/overview")[1]["objectives"]
+        return {(each["objective"], each["total"]) for each in stated} == {
+            ("freshness", 3),
+            ("latency", 3),
+        }
+
+    wait_until(are_counted)

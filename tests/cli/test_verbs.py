@@ -190,6 +190,32 @@ def test_an_event_type_without_a_feature_is_noted(folder: Path, run: Run) -> Non
     assert run("events", "publish", "purchse", "u1").err == ""
 
 
+@pytest.mark.usefixtures("home")
+def test_a_features_file_whose_store_is_in_another_one_is_loaded_once(
+    folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "more.py").write_text(
+        "from features import store\nfrom headwater import entity, feature\n"
+        "@entity(store)\nclass Page:\n    page_id: str\n"
+        "@feature(entity=Page, trigger='saved')\ndef saved(page_id: str, event) -> bool: ...\n"
+    )
+    monkeypatch.setenv("HEADWATER_FEATURES", "more.py")
+    hint = "No feature of more.py is triggered by 'savd'; did you mean 'saved'?\n"
+    assert run("events", "publish", "savd", "p1").err == hint
+
+
+@pytest.mark.usefixtures("home")
+def test_a_features_file_that_publishes_when_it_is_loaded_is_warned_of(
+    folder: Path, run: Run
+) -> None:
+    with (folder / "features.py").open("a") as file:
+        file.write("\nstore.sync.publish('purchase', 'u1', {'amount': 1})\nstore.sync.close()\n")
+    (logged,) = records(
+        run("features", "list").err, "features file used its store while it was loaded"
+    )
+    assert "if __name__ == '__main__':" in logged["hint"]
+
+
 def test_waiting_events_are_named_first(run: Run) -> None:
     run("events", "publish", "purchase", "u1", "amount=2.5")
     for name in ("total_spend", "orders"):

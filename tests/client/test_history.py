@@ -105,6 +105,8 @@ async def test_mistakes_in_a_table_are_named_as_the_store_names_them(
         await client.get_historical_features("SELECT 1", ["total_spend"])
     with pytest.raises(InvalidInputError, match="exported cannot be sent to a server"):
         await client.get_historical_features(ROWS, ["total_spend"], exported="history")
+    with pytest.raises(InvalidInputError, match="export_feast needs the declared features"):
+        await client.history.export_feast("feast")
 
 
 async def test_a_table_is_imported_and_history_exported(

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from headwater.contexts.budget import BudgetPolicy, Fitted, fit
-from headwater.contexts.requests import Draft, compose_kept, draft
+from headwater.contexts.requests import RequestDraft, compose_kept, draft
 from headwater.declarations.items import ContextItem
 from headwater.errors import TokenBudgetError
 from headwater.messages.composing import Composed
@@ -108,7 +108,7 @@ def check(seed: int) -> str:
     return "fits" if all(c.decision == "kept" for c in fitted.choices) else "some"
 
 
-def check_refusal(drafted: Draft, policy: BudgetPolicy, error: TokenBudgetError) -> None:
+def check_refusal(drafted: RequestDraft, policy: BudgetPolicy, error: TokenBudgetError) -> None:
     """The budget that the error names is enough, and one token less is not."""
     tokenizer = drafted.counter.tokenizer
     for budget, is_enough in ((error.needed, True), (error.needed - 1, False)):
@@ -121,7 +121,7 @@ def check_refusal(drafted: Draft, policy: BudgetPolicy, error: TokenBudgetError)
             assert is_enough
 
 
-def check_missing_tokens(drafted: Draft, policy: BudgetPolicy, fitted: Fitted) -> None:
+def check_missing_tokens(drafted: RequestDraft, policy: BudgetPolicy, fitted: Fitted) -> None:
     """An item is whole with as many tokens more as it names, and not with one less."""
     tokenizer, budget = drafted.counter.tokenizer, policy.max_tokens
     for place, choice in enumerate(fitted.choices):
@@ -136,7 +136,7 @@ def check_missing_tokens(drafted: Draft, policy: BudgetPolicy, fitted: Fitted) -
 def counted(
     composed: Composed,
     offered: Sequence[ContextItem],
-    drafted: Draft,
+    drafted: RequestDraft,
     fitted: Fitted,
     separator: str,
 ) -> int:
@@ -157,7 +157,7 @@ def counted(
     return tokens + sum(map(counter.tokenizer.recount, joined))
 
 
-def check_units(offered: Sequence[ContextItem], drafted: Draft, fitted: Fitted) -> None:
+def check_units(offered: Sequence[ContextItem], drafted: RequestDraft, fitted: Fitted) -> None:
     """Groups are whole, calls have their results, and required items are there."""
     is_there = [choice.emitted is not None for choice in fitted.choices]
     by_name: dict[object, set[bool]] = {}

@@ -21,6 +21,7 @@ candidates = st.lists(
         priority=st.integers(-2, 2),
         required=st.sampled_from([False, False, False, True]),
         truncate=st.booleans(),
+        group=st.sampled_from([None, None, None, 0, 1]),
     ),
     max_size=8,
 )
@@ -36,16 +37,41 @@ tokenizers = st.sampled_from([*EXACT, ESTIMATE])
 
 
 def _whole(item: Candidate) -> Candidate:
-    return Candidate(item.content, item.priority, item.required)
+    return Candidate(item.content, item.priority, item.required, group=item.group)
+
+
+def _units(items: list[Candidate]) -> list[list[int]]:
+    """The places of items that stand alone, and those of each group."""
+    units: dict[tuple[str, int], list[int]] = {}
+    for place, item in enumerate(items):
+        key = ("alone", place) if item.group is None else ("group", item.group)
+        units.setdefault(key, []).append(place)
+    return list(units.values())
+
+
+def _required_units(items: list[Candidate]) -> list[list[int]]:
+    return [unit for unit in _units(items) if any(items[place].required for place in unit)]
+
+
+def _required(items: list[Candidate]) -> set[int]:
+    return {place for unit in _required_units(items) for place in unit}
+
+
+def _ranked_required(items: list[Candidate]) -> list[list[int]]:
+    return sorted(_required_units(items), key=lambda unit: -max(items[n].priority for n in unit))
+
+
+def _optional_units(items: list[Candidate]) -> list[list[int]]:
+    """The units with a text that are not required, in the order in which they are kept."""
+    required = _required_units(items)
+    units = [unit for unit in _units(items) if unit not in required]
+    present = [unit for unit in units if any(items[place].content for place in unit)]
+    return sorted(present, key=lambda unit: -max(items[place].priority for place in unit))
 
 
 def _limit(policy: BudgetPolicy, tokenizer: Tokenizer) -> int:
     assert policy.max_tokens is not None
     return policy.max_tokens * 100 // (100 + tokenizer.margin_percent)
-
-
-def _ranks(items: list[Candidate]) -> list[int]:
-    return sorted(range(len(items)), key=lambda n: (not items[n].required, -items[n].priority, n))
 
 
 def _with_budget(policy: BudgetPolicy, max_tokens: int) -> BudgetPolicy:
@@ -72,7 +98,7 @@ def test_the_budget_is_never_exceeded_but_by_flagged_required_items(
     assert fitted.overflow == (fitted.tokens > _limit(policy, tokenizer))
     if fitted.overflow:
         kept = [n for n, choice in enumerate(fitted.choices) if choice.emitted]
-        assert kept == [n for n, item in enumerate(items) if item.required and item.content]
+        assert kept == [n for n in sorted(_required(items)) if items[n].content]
 
 
 @given(candidates, policies, tokenizers)
@@ -102,12 +128,22 @@ def test_items_are_joined_in_the_declared_order(
 def test_required_items_are_kept(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
-    for item, choice in zip(items, fit(items, policy, tokenizer).choices, strict=True):
-        if item.required:
-            assert choice.decision == "kept" or (choice.decision, item.truncate) == (
-                "truncated",
-                True,
-            )
+    choices = fit(items, policy, tokenizer).choices
+    for place in _required(items):
+        assert choices[place].decision == "kept" or (
+            choices[place].decision == "truncated" and items[place].truncate
+        )
+
+
+@given(candidates, policies, tokenizers)
+def test_items_of_one_group_are_kept_or_dropped_together(
+    items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
+) -> None:
+    choices = fit(items, policy, tokenizer).choices
+    for unit in _units(items):
+        decisions = {choices[place].decision for place in unit}
+        assert len(decisions) == 1
+        assert len(unit) == 1 or decisions <= {"kept", "dropped"}
 
 
 @given(candidates, policies, tokenizers)
@@ -115,7 +151,7 @@ def test_nothing_is_dropped_while_something_of_lower_rank_is_kept(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill)
-    optional = [n for n in _ranks(items) if not items[n].required and items[n].content]
+    optional = [place for unit in _optional_units(items) for place in unit]
     choices = fit(items, policy, tokenizer).choices
     order = [("kept", "truncated", "dropped").index(choices[place].decision) for place in optional]
     assert order == sorted(order)
@@ -127,7 +163,8 @@ def test_only_the_first_that_does_not_fit_is_shortened_and_only_if_it_may_be(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     fitted = fit(items, policy, tokenizer)
-    short = [place for place in _ranks(items) if fitted.choices[place].short_by]
+    units = [*_ranked_required(items), *_optional_units(items)]
+    short = [place for unit in units for place in unit if fitted.choices[place].short_by]
     for place, (item, choice) in enumerate(zip(items, fitted.choices, strict=True)):
         if choice.decision == "truncated":
             assert choice.emitted is not None
@@ -151,7 +188,7 @@ def test_so_much_more_budget_keeps_an_item_and_one_less_does_not(
     assume(not policy.backfill and policy.max_tokens)
     for place, choice in enumerate(fit(items, policy, tokenizer).choices):
         assert (choice.short_by == 0) == (choice.decision == "kept")
-        if choice.short_by and not items[place].required:
+        if choice.short_by and place not in _required(items):
             enough = (policy.max_tokens or 0) + choice.short_by
             more = fit(items, _with_budget(policy, enough), tokenizer)
             less = fit(items, _with_budget(policy, enough - 1), tokenizer)
@@ -164,19 +201,18 @@ def test_without_backfill_the_result_equals_counting_every_text_separately(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(not policy.backfill)
-    kept = {place for place, item in enumerate(items) if item.required}
+    kept = _required(items)
     needed = _tokens_of(kept, items, policy, tokenizer)
     # All together may have fewer tokens than some of them.
     together = _tokens_of(set(range(len(items))), items, policy, tokenizer)
     for_all = max(together, sum(tokenizer.count(item.content) for item in items))
     choices = fit(items, policy, tokenizer).choices
-    for place in _ranks(items):
-        if items[place].required or not items[place].content:
-            continue
-        kept.add(place)
+    for unit in _optional_units(items):
+        kept.update(unit)
         needed = max(needed, _tokens_of(kept, items, policy, tokenizer))
         budget = tokenizer.budget_for(min(needed, for_all))
-        assert choices[place].short_by == max(0, budget - (policy.max_tokens or 0))
+        short_by = max(0, budget - (policy.max_tokens or 0))
+        assert {choices[place].short_by for place in unit} == {short_by}
 
 
 @given(whole_candidates, policies, tokenizers)
@@ -184,19 +220,18 @@ def test_with_backfill_every_item_that_still_fits_is_kept(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     assume(policy.backfill)
-    kept = {place for place, item in enumerate(items) if item.required}
+    kept = _required(items)
     assume(_tokens_of(kept, items, policy, tokenizer) <= _limit(policy, tokenizer))
     least = _tokens_of(kept, items, policy, tokenizer)
     choices = fit(items, policy, tokenizer).choices
-    for place in _ranks(items):
-        if items[place].required or not items[place].content:
-            continue
-        needed = max(least, _tokens_of({*kept, place}, items, policy, tokenizer))
+    for unit in _optional_units(items):
+        needed = max(least, _tokens_of({*kept, *unit}, items, policy, tokenizer))
         short_by = max(0, tokenizer.budget_for(needed) - (policy.max_tokens or 0))
-        assert choices[place].short_by == short_by
         if not short_by:
-            kept.add(place)
-        assert choices[place].decision == ("dropped" if short_by else "kept")
+            kept.update(unit)
+        for place in unit:
+            assert choices[place].short_by == short_by
+            assert choices[place].decision == ("dropped" if short_by else "kept")
 
 
 @given(whole_candidates, policies, tokenizers)
@@ -204,14 +239,15 @@ def test_required_items_that_do_not_fit_raise_an_error_with_the_required_budget(
     items: list[Candidate], policy: BudgetPolicy, tokenizer: Tokenizer
 ) -> None:
     strict = BudgetPolicy(policy.max_tokens, policy.separator, "error", policy.backfill)
-    required = {place for place, item in enumerate(items) if item.required}
+    required = _required(items)
     if _tokens_of(required, items, policy, tokenizer) <= _limit(policy, tokenizer):
         assert fit(items, strict, tokenizer) == fit(items, policy, tokenizer)
         return
     with pytest.raises(TokenBudgetError) as caught:
         fit(items, strict, tokenizer)
     assert caught.value.available == policy.max_tokens
-    costly = [place for place in required if items[place].content]
+    units = _required_units(items)
+    costly = [n for unit in units if any(items[n].content for n in unit) for n in unit]
     assert caught.value.items == {n: fresh_count(tokenizer, items[n].content) for n in costly}
     fit(items, _with_budget(strict, caught.value.needed), tokenizer)
     with pytest.raises(TokenBudgetError):
@@ -320,6 +356,25 @@ def test_the_error_names_the_items_and_the_remedy() -> None:
         "the required items need max_tokens=4, but it is 3 (item 1 has 4); raise it, require less, "
         "or mark an item truncate=True"
     )
+
+
+def test_a_group_is_counted_and_kept_as_a_whole() -> None:
+    items = [
+        Candidate("Question: where is my parcel?", 5, truncate=True, group=0),
+        Candidate("You are a support agent.", required=True),
+        Candidate("", 9, group=0),
+        Candidate("Answer: it left the warehouse on Monday.", 4, group=0),
+        Candidate("Be kind.", 1),
+    ]
+    dropped = fit(items, BudgetPolicy(20), GPT)
+    assert _decisions(dropped) == ["dropped", "kept", "dropped", "dropped", "dropped"]
+    enough = 20 + dropped.choices[0].short_by
+    assert {choice.short_by for choice in dropped.choices} == {0, enough - 20, 25 - 20}
+    kept = fit(items, BudgetPolicy(enough), GPT)
+    assert _decisions(kept) == ["kept", "kept", "kept", "kept", "dropped"]
+    assert kept.tokens == GPT.count(kept.content) == enough
+    filled = fit(items, BudgetPolicy(20, backfill=True), GPT)
+    assert _decisions(filled) == ["dropped", "kept", "dropped", "dropped", "kept"]
 
 
 def test_an_estimate_leaves_room() -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from headwater.contexts.record_builder import recorded_value
 from headwater.core.canonical_json import from_tagged, to_tagged
-from headwater.core.formats import WIDEST
+from headwater.core.formats import WIDEST, as_text
 from headwater.core.templates import Template, parse_template
 from headwater.errors import FormatError, TemplateError
 from tests.core.test_templates import NAMES, escaped
@@ -284,3 +284,10 @@ def test_any_format_is_bounded_in_time_and_memory(spec: str, value: object) -> N
     assert len(text) <= 4 * WIDEST
     assert peak < 2_000_000
     assert time.thread_time() - began < 0.5
+
+
+def test_sets_are_written_in_the_same_order_by_every_process() -> None:
+    names = {"delta", "alpha", "gamma", "beta"}
+    assert as_text(names) == '["alpha","beta","delta","gamma"]'
+    assert as_text({"z": [frozenset(names)]}) == '{"z":[["alpha","beta","delta","gamma"]]}'
+    assert as_text({"z": 1, "a": [2]}) == '{"z":1,"a":[2]}'

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import uvloop
 
-from headwater.backends.postgres import pool
+from headwater.backends.postgres import connections, pool
+from headwater.backends.postgres.connections import Connection
 from headwater.backends.redis.client import Redis
 from headwater.core.keep_alive import keep_alive
 from headwater.settings.schema import Settings
@@ -45,7 +46,7 @@ def test_connections_to_postgres_are_kept_alive(
         keep_alive(transport)
         kept_alive.append(is_kept_alive(transport))
 
-    async def use(connection: pool.Connection) -> int:
+    async def use(connection: Connection) -> int:
         found: int = await connection.fetchval("SELECT 1")
         return found
 
@@ -54,7 +55,7 @@ def test_connections_to_postgres_are_kept_alive(
         await postgres.run(use)
         await postgres.close()
 
-    monkeypatch.setattr(pool, "keep_alive", observed)
+    monkeypatch.setattr(connections, "keep_alive", observed)
     run(check())
     assert kept_alive == [True]
 

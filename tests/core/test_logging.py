@@ -20,7 +20,7 @@ from headwater.core.logging import Log, LogRecord, log
 SOURCE = Path(__file__).parents[2] / "src"
 RESERVED = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
 
-SILENT = """
+DRAINS = """
 import asyncio
 from headwater import FeatureStore
 from headwater.testing import temporary
@@ -29,14 +29,13 @@ store = FeatureStore()
 class User:
     user_id: str
 @store.feature(User, trigger="buy", max_retries=0)
-def broken(user_id: str, event: object) -> int:
-    raise ValueError("broken")
-async def main() -> None:
+def half(user_id: str, event: object) -> int:
+    return 10 // event.payload["by"]
+async def main(*numbers: int) -> None:
     async with temporary(store):
-        await store.publish("buy", "ada")
-        await store.drain()
-        assert len(await store.dead_letters.list()) == 1
-asyncio.run(main())
+        for number in numbers:
+            await store.publish("buy", "ada", {"by": number})
+            await store.drain()
 """
 
 ADVISED = """
@@ -78,15 +77,20 @@ async def test_a_library_logs_through_logging_with_fields_as_attributes(
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_library_writes_to_no_stream() -> None:
-    done = subprocess.run([sys.executable, "-c", SILENT], capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+@pytest.mark.parametrize(("numbers", "warned"), [("2", 0), ("2, 0, 0", 1)])
+def test_a_library_writes_nothing_but_one_warning_of_a_handler_that_fails(
+    numbers: str, warned: int
+) -> None:
+    script = f"{DRAINS}asyncio.run(main({numbers}))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert len(done.stderr.splitlines()) == warned
+    assert done.stderr.count("feature 'half' failed: ZeroDivisionError: ") == warned
 
 
 def test_a_script_without_logging_shows_advice_about_the_configuration() -> None:
     logged = subprocess.run([sys.executable, "-c", ADVISED], capture_output=True, text=True)
-    assert logged.stderr.count("no model remedy=install it") == 1
-    assert "UserWarning" in logged.stderr
+    assert logged.stderr == "headwater:1: UserWarning: no model; remedy: install it\n"
     script = f"import logging; logging.basicConfig()\n{ADVISED}"
     logged = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert logged.stderr == "WARNING:headwater:no model remedy=install it\n"

@@ -6,11 +6,11 @@ from typing import Any, ParamSpec, TypeVar
 import pytest
 
 from headwater.declarations.interceptors import Commit, Interceptor, Interceptors, Step
-from headwater.ports import Batch, Lease, Outcome
+from headwater.ports import Batch, BatchOutcome, Lease
 
 P = ParamSpec("P")
 T = TypeVar("T")
-OUTCOME = Outcome(Batch(Lease(0, "worker", 1), [], {}), {}, {}, [], [])
+OUTCOME = BatchOutcome(Batch(Lease(0, "worker", 1), [], {}), {}, {}, [], [])
 
 
 class Noting(Interceptor):
@@ -21,7 +21,7 @@ class Noting(Interceptor):
         self._notes = notes
 
     def commit(self, inner: Commit) -> Commit:
-        async def commit(outcome: Outcome) -> None:
+        async def commit(outcome: BatchOutcome) -> None:
             self._notes.append(self._name)
             await inner(outcome)
 
@@ -40,7 +40,7 @@ class Noting(Interceptor):
 async def test_the_first_interceptor_of_a_chain_is_the_outermost() -> None:
     notes: list[str] = []
 
-    async def commit(outcome: Outcome) -> None:
+    async def commit(outcome: BatchOutcome) -> None:
         notes.append("commit")
 
     async def double(number: int) -> int:

@@ -14,7 +14,10 @@ PAGES = [
     ROOT / "ARCHITECTURE.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    ROOT / "CODE_OF_CONDUCT.md",
     *sorted(DOCS.rglob("*.md")),
+    *sorted((ROOT / "examples").rglob("README.md")),
 ]
 
 _FENCE = re.compile(r"```(\w*)(?: (.*))?")

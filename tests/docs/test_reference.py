@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from headwater.settings.schema import SETTINGS, Settings
 from tests.docs.pages import DOCS, ROOT, blocks, quoted, rows, sections
 
 REFERENCE = DOCS / "reference"
+_NAME = re.compile(r"`([\w-]+)`")
 
 
 def _first_words(page: str, section: str) -> list[str]:
@@ -54,6 +56,18 @@ def test_a_subject_without_a_place_in_the_reference_is_an_error(
     (tmp_path / "cli.md").write_text("<!-- generated: options headwater fly -->\n<!-- end -->\n")
     with pytest.raises(IncompleteReferenceError, match="headwater fly --> names something that"):
         pages.generate()
+
+
+def test_every_extra_is_described_where_installation_is() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    listed = [
+        ([*_NAME.findall(names)], [*_NAME.findall(meaning)])
+        for names, meaning in rows(sections(DOCS / "how-to" / "running.md")["Extras"])
+    ]
+    assert sorted(name for names, _ in listed for name in names) == sorted(extras)
+    [together] = extras["all"]
+    assert (["all"], together.removeprefix("headwater[").rstrip("]").split(",")) in listed
 
 
 def test_no_page_names_a_variable_that_no_setting_has() -> None:

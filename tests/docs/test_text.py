@@ -24,6 +24,7 @@ _FOLDERS = (
     "docs",
     "requirements",
     ".ci",
+    ".github",
 )
 _SUFFIXES = {
     ".md",
@@ -35,8 +36,10 @@ _SUFFIXES = {
     ".csv",
     ".sh",
     ".yaml",
+    ".yml",
     ".service",
     ".env",
+    ".ipynb",
     "",
 }
 
@@ -45,7 +48,10 @@ _PUBLIC = {
     "headwater.client",
     "headwater.errors",
     "headwater.integrations.langchain",
+    "headwater.integrations.langgraph",
     "headwater.integrations.llamaindex",
+    "headwater.integrations.openai_agents",
+    "headwater.integrations.pydantic_ai",
     "headwater.testing",
 }
 

@@ -190,6 +190,9 @@ async def test_the_keys_of_callers_are_examined(tmp_path: Path) -> None:
     errors = [finding.found for finding in report.findings if finding.severity == "error"]
     assert any("can write the keys file" in error for error in errors)
     assert any("fewer than 16" in error for error in errors)
+    path.write_text("")
+    none = (await findings_of(FeatureStore(settings=settings)))["configuration: API keys"]
+    assert (none.severity, "refuses every request" in none.found) == ("warning", True)
     path.write_text("[broken")
     found = await findings_of(FeatureStore(settings=settings))
     assert found["configuration: API keys"].severity == "error"

@@ -19,7 +19,7 @@ from headwater.doctor.workload import findings
 from headwater.engine.worker.contention import Contention, read_contended, write_contended
 from headwater.engine.worker.lanes import Lane
 from headwater.model.values import Cell, EntityKey
-from headwater.ports import Batch, Change, Delivery, Lease, Outcome
+from headwater.ports import Batch, BatchOutcome, Change, Delivery, Lease
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
 from tests.engine.support import metric, until
@@ -179,11 +179,11 @@ def lane(partition: int) -> Lane:
     return Lane(Lease(partition, "w1", 1), 100)
 
 
-def outcome(of: Lane, events: int, *written: EntityKey) -> Outcome:
+def outcome(of: Lane, events: int, *written: EntityKey) -> BatchOutcome:
     """Return the outcome of events that all write to some entities."""
     deliveries = [Delivery(str(n), ServiceEvent("order", f"u{n}", {})) for n in range(events)]
     cell = Cell(msgspec.Raw(b"1"), 0, 0)
-    return Outcome(
+    return BatchOutcome(
         batch=Batch(of.lease, deliveries, {}),
         versions=dict.fromkeys(written, 0),
         states={key: {} for key in written},

@@ -13,7 +13,7 @@ import pytest
 from headwater import FeatureStore
 from headwater.backends.redis.keys import Keys
 from headwater.declarations.runtime import runtime_of
-from headwater.engine.places import PLACES, WITHOUT_DATA, Place
+from headwater.engine.places import PLACES, WITHOUT_DATA, DataPlace
 from headwater.model.catalog import Horizons
 from headwater.settings.schema import Settings
 from headwater.testing import ManualClock
@@ -57,7 +57,7 @@ async def maintained(store: FeatureStore) -> None:
     await (await runtime_of(store).open()).backends.offline.maintain()
 
 
-def places_of(location: str) -> list[Place]:
+def places_of(location: str) -> list[DataPlace]:
     return [place for place in PLACES if place.has(location)]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from conformance.suite import until
 from headwater import FeatureStore, FeatureValue, ServiceEvent, Worker, entity, feature
+from headwater.core.clock import SystemClock
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import InvalidInputError
@@ -335,3 +336,40 @@ async def test_moments_are_the_same_in_whatever_zone_and_after_a_rebuild(
             [{"user_id": "u1", "timestamp": clock.now()}], names
         )
         assert [past[name] for name in names] == [row[name] for name in names]
+
+
+async def test_a_clock_that_is_set_back_within_a_batch_costs_no_contribution(
+    settings: Settings,
+) -> None:
+    clock = _SetBack()
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="visit", window=["10s", "1d"], aggregate=["count"])
+    def visits(user_id: str, event: ServiceEvent) -> int:
+        clock.ahead = event.payload["ahead"]
+        return 1
+
+    async with store:
+        await store.bus.publish_many(
+            [ServiceEvent("visit", "u1", {"ahead": ahead}) for ahead in (0, -1, -1, 1, 0)]
+        )
+        await store.drain()
+        clock.ahead = 0
+        assert await store.get_feature("visits_count_1d", "u1") == 5
+        assert (await store.admin.audit()).differences == []
+
+
+class _SetBack(SystemClock):
+    """A clock that is some hours ahead."""
+
+    ahead = 0
+
+    def now(self) -> datetime:
+        return super().now() + self.ahead * _HOUR
+
+    def micros(self) -> int:
+        return super().micros() + self.ahead * _HOUR // timedelta(microseconds=1)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pandas as pd
 import pytest
 
@@ -105,6 +106,35 @@ async def test_a_file_is_imported_with_its_times_and_again_without_effect(
     assert await drivers.get_feature("conv_rate", 1) is None
     assert (await drivers.admin.rebuild()).values == 4
     assert await drivers.get_features(NAMES, [1]) == {1: {"conv_rate": 0.75, "trips": 10}}
+
+
+@pytest.mark.both_environments
+async def test_blobs_are_the_bytes_of_a_feature_and_the_text_of_another(
+    store: FeatureStore, clock: ManualClock, tmp_path: Path
+) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    types: dict[str, Any] = {
+        "digest": bytes,
+        "digests": list[bytes],
+        "by_name": dict[str, bytes],
+        "legacy": str,
+    }
+    for name, kind in types.items():
+        store.stored_feature(name, kind, entity=User)
+    file = tmp_path / "digests.parquet"
+    duckdb.sql(
+        f"SELECT 'u1' AS user_id, TIMESTAMPTZ '{clock.now() - DAY}' AS timestamp,"
+        " 'abcd'::BLOB AS digest, ['abcd'::BLOB, '\\xFF'::BLOB] AS digests,"
+        " MAP {'x': 'abcd'::BLOB} AS by_name, 'abcd'::BLOB AS legacy"
+    ).write_parquet(str(file))
+
+    await store.history.import_file(file, list(types))
+
+    values = [(await store.get_feature_history(name, "u1"))[0].value for name in types]
+    assert values == [b"abcd", [b"abcd", b"\xff"], {"x": b"abcd"}, "abcd"]
 
 
 async def test_the_row_created_last_counts_among_rows_of_one_time(

@@ -23,6 +23,7 @@ from headwater.model.catalog import (
     FeatureVersion,
     Horizons,
 )
+from headwater.model.events import MIRRORED
 from headwater.ports import Backends
 from headwater.settings.groups import RetentionSettings
 from headwater.settings.schema import Settings, on_servers
@@ -160,6 +161,21 @@ async def test_what_a_backfill_in_progress_needs_is_not_pruned(
     assert f"history since {since.isoformat()}" in pruned.held[0]
     assert (await catalog.load()).pruned == Horizons(history=since)
     assert (await past(store, "bought"), await count_events(store)) == ([4, 5], 5)
+
+
+async def test_how_far_a_topic_is_copied_is_not_pruned(
+    store: FeatureStore, clock: ManualClock
+) -> None:
+    for offset in (1, 2):
+        for topic in ("mirror-a", "mirror-b"):
+            await store.publish(MIRRORED, topic, {"offsets": {"0": offset}})
+        await buy_daily(store, clock, 1)
+    clock.advance(700 * DAY)  # also on servers, whose events have times of their own
+    await store.admin.prune(events="100d")
+    marks = await store.bus.list(event_type=MIRRORED)
+    found = [(each.event.entity_id, each.event.payload["offsets"]) for each in marks]
+    assert sorted(found) == [("mirror-a", {"0": 2}), ("mirror-b", {"0": 2})]
+    assert await store.bus.list(event_type="buy") == []
 
 
 async def test_an_unknown_context_may_have_been_pruned(

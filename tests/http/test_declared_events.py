@@ -10,7 +10,7 @@ from typing import Annotated
 import httpx
 import msgspec
 import pytest
-from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from jsonschema import Draft202012Validator
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
 from headwater import Event, FeatureStore, ServiceEvent, create_app, entity, event, feature

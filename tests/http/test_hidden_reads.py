@@ -21,6 +21,7 @@ BEHIND: dict[str, Callable[[FeatureStore, str], Awaitable[object]]] = {
     "assembled": lambda store, of: store.assemble("greeting", {"user_id": of}),
     "past": lambda store, of: store.get_feature_history("spend", of),
     "document": lambda store, of: store.indexes.get_document("letters", of),
+    "listed": lambda store, of: store.indexes.list_documents("letters", prefix=of),
     "kept": lambda store, of: store.get_feature("kept", of),
     "events": lambda store, of: store.bus.list(entity_id=of),
 }

@@ -135,6 +135,7 @@ def declare_report(store: FeatureStore) -> None:
             "past": lambda: store.get_feature_history("spend", of),
             "cached": lambda: spent_before(of),
             "document": lambda: store.indexes.get_document(of, "bell-doc"),
+            "documents": lambda: store.indexes.list_documents(of, prefix="none"),
             "record": lambda: store.get_context_at(of),
             "records": store.list_contexts,
             "events": lambda: store.bus.list(entity_id=of),
@@ -267,6 +268,8 @@ async def test_events_are_limited(store: FeatureStore) -> None:
         ("report", {"user_id": "acme-1", "subject": "cached", "of": "bell-1"}, False),
         ("report", {"user_id": "acme-1", "subject": "document", "of": "manuals"}, True),
         ("report", {"user_id": "acme-1", "subject": "document", "of": "letters"}, False),
+        ("report", {"user_id": "acme-1", "subject": "documents", "of": "manuals"}, True),
+        ("report", {"user_id": "acme-1", "subject": "documents", "of": "letters"}, False),
         ("report", {"user_id": "acme-1", "subject": "records", "of": ""}, False),
         ("report", {"user_id": "acme-1", "subject": "events", "of": "bell-1"}, False),
         ("report", {"user_id": "acme-1", "subject": "letters", "of": "bell-1"}, False),
@@ -500,6 +503,8 @@ async def test_indexes_are_limited(tenant: str | None, store: FeatureStore) -> N
         assert is_refused(await client.post("/v1/search/letters", json=search), "'letters'")
         assert (await client.get("/v1/index/manuals/bell-doc")).status_code == 200
         assert is_refused(await client.get("/v1/index/letters/acme-doc"))
+        assert (await client.post("/v1/indexes/manuals/list", json={})).status_code == 200
+        assert is_refused(await client.post("/v1/indexes/letters/list", json={}), "'letters'")
         (listed,) = (await client.get("/v1/indexes")).json()["indexes"]
         assert listed["name"] == "manuals"
         body = {"text": "New."}

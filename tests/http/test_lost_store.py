@@ -13,6 +13,7 @@ import pytest
 from headwater import FeatureStore, ServiceEvent, context, entity, feature
 from headwater.backends.redis.client import Redis, command
 from headwater.core.clock import SystemClock
+from headwater.engine.objectives import ObjectiveKey, _recent
 from headwater.errors import StoreLostError
 from headwater.http.app import create_app
 from headwater.settings.schema import Settings, on_servers
@@ -128,7 +129,8 @@ async def test_concurrent_reads_and_contexts_of_a_lost_store_are_all_refused(
 async def test_those_who_prefer_defaults_get_them_but_never_guaranteed(
     lost: Opened, settings: Settings
 ) -> None:
-    store, client = await lost(settings.replace(lost_store="defaults"))
+    objectives = {"contexts": {"greeting": {"freshness": "1h"}}}
+    store, client = await lost(settings.replace(lost_store="defaults", objectives=objectives))
 
     async def is_known() -> bool:
         made = await client.post("/api/context/assemble", json=ASSEMBLE)
@@ -136,8 +138,11 @@ async def test_those_who_prefer_defaults_get_them_but_never_guaranteed(
         return bool(made.json()["freshness_status"] == "degraded")
 
     await until(is_known)
+    key, bad = ObjectiveKey("context", "greeting", "freshness"), 1
+    missed = _recent[key].count(3_600, bad)
     assert await store.get_feature_values(["visits"], ["u1"])
     made = await store.assemble("greeting", {"user_id": "u1"})
     assert made.freshness_status == "degraded"
     (violation,) = made.freshness_violations
     assert (violation.kind, violation.reason) == ("store", "lost")
+    assert _recent[key].count(3_600, bad) == missed + 1

@@ -189,6 +189,7 @@ def test_the_name_of_a_problem_is_stable() -> None:
         "not-configured": 500,
         "embedding-failed": 503,
         "backlog": 503,
+        "store-full": 503,
         "not-recorded": 503,
         "backend": 503,
         "event-conflict": 409,

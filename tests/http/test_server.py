@@ -7,7 +7,7 @@ import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import httpx
@@ -21,13 +21,16 @@ from headwater.declarations.runtime import runtime_of
 from headwater.errors import BackendError, ConfigError, DeclarationError
 from headwater.http.app import create_app
 from headwater.http.routing.request_metrics import RequestMetrics
+from headwater.http.server import web_server
 from headwater.http.server.processes import serve
 from tests.http.conftest import KEY, MakeStore, Serving, wait_until
 
+PROBE = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 PROGRAM = """
 import asyncio, os, sys, time
 from headwater import FeatureStore, ServiceEvent, entity, feature
 from headwater.core.logging import log
+from headwater.http.server import web_server
 from headwater.http.server.processes import serve
 
 log.configure("info", "json")
@@ -222,6 +225,35 @@ async def test_a_request_in_flight_is_answered_before_the_end(tmp_path: Path) ->
         assert (await reading).json()["value"] == "done"
         assert await line_of(process) == "closed"
         assert await process.wait() == 0
+
+
+async def test_a_kept_connection_ends_with_the_next_response_of_a_server_that_stops(
+    make_store: MakeStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web_server, "_LINGER_POLLS", 1_000_000)
+    store, listener, ready = make_store(), web_server.listen("127.0.0.1", 0), asyncio.Event()
+    server = web_server.WebServer(create_app(store), store.settings, listener, ready.set)
+    serving = asyncio.create_task(server.run_until_stopped())
+    await ready.wait()
+    address = listener.getsockname()
+    reader, writer = await asyncio.open_connection(*address)
+    writer.write(PROBE)
+    kept = await reader.readuntil(b"\r\n\r\n")
+    assert b"connection: close" not in kept
+    server.should_exit = True
+
+    async def refused() -> bool:
+        with suppress(ConnectionError):
+            (await asyncio.open_connection(*address))[1].close()
+            return False
+        return True
+
+    await wait_until(refused)
+    writer.write(PROBE)
+    assert b"HTTP/1.1 200 OK\r\n" in (last := await reader.read())
+    assert b"\r\nconnection: close\r\n" in last
+    writer.close()
+    await serving
 
 
 async def test_a_handler_that_does_not_end_does_not_keep_the_server(tmp_path: Path) -> None:

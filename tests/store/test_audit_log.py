@@ -83,6 +83,7 @@ async def test_every_administrative_verb_stands_in_the_log(
     (tmp_path / "past.csv").write_text("user_id,timestamp,value\nada,2026-01-01T00:00:00Z,3\n")
     await shop.history.import_file(tmp_path / "past.csv", ["total"])
     await shop.history.export(tmp_path / "exported")
+    await shop.history.export_feast(tmp_path / "feast")
     await shop.backfills.run("total", switch=True)
     await shop.backfills.run("total")
     await shop.backfills.cancel("total")
@@ -104,6 +105,7 @@ async def test_every_administrative_verb_stands_in_the_log(
         ("indexes.drop", "docs", "done"),
         ("history.import_file", "User", "done"),
         ("history.export", f"{tmp_path / 'exported'}", "done"),
+        ("history.export_feast", f"{tmp_path / 'feast'}", "done"),
         ("backfills.run", "total", "done"),
         ("backfills.switch", "total", "done"),
         ("backfills.run", "total", "done"),

@@ -124,7 +124,7 @@ def old(project: Project, tmp_path: Path) -> Cohort:
     assert called(store, "hello") == "hello dear ada"
     for name in [name for name in sys.modules if name.partition(".")[0] in ("shop", "lib")]:
         del sys.modules[name]
-    for name in ("helper", "words", "features"):
+    for name in ("helper", "words", "features", "headwater_features_features"):
         sys.modules.pop(name, None)
     project("servus")
     return cohort

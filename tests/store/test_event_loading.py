@@ -7,8 +7,9 @@ import bz2
 import gzip
 import lzma
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,7 +18,7 @@ import msgspec
 import pytest
 from msgspec import Meta
 
-from headwater import FeatureStore, ServiceEvent, event, feature
+from headwater import Event, FeatureStore, ServiceEvent, entity, event, feature
 from headwater.errors import EventError, InvalidInputError
 from headwater.model.events import PublishResult
 from headwater.store import event_loading
@@ -31,6 +32,25 @@ COLUMNS: dict[str, Any] = {"type": "purchase", "entity_id": "user", "timestamp":
 @dataclass
 class Address:
     zip: str
+
+
+@dataclass
+class Line:
+    price: Decimal
+    weight: float
+    digest: bytes
+    note: str
+
+
+@dataclass
+class Order:
+    amount: Decimal | None = None
+    rate: float = 0.0
+    digest: bytes = b""
+    legacy: str = ""
+    first: Line | None = None
+    lines: list[Line] = field(default_factory=list)
+    by_shop: dict[str, Decimal] = field(default_factory=dict)
 
 
 @pytest.fixture(autouse=True)
@@ -182,6 +202,103 @@ async def test_numbers_of_csv_are_texts_where_the_schema_wants_texts(
     logged = await store.bus.list(event_type="purchase", entity_id="u7")
     assert logged[0].event.payload == {"amount": 7, "shop": "70", "to": {"zip": "7.50"}}
     assert "Expected `float` >= 0.0" in (tmp_path / "rejects.jsonl").read_text()
+
+
+def _declare_orders(store: FeatureStore) -> None:
+    @entity(store)
+    class User:
+        user_id: str
+
+    event(store, "order")(Order)
+
+    @feature(entity=User, trigger="order")
+    def order(user_id: str, event: Event[Order]) -> str:
+        return repr(event.payload)
+
+
+ORDER_COLUMNS: dict[str, Any] = {"type": "order", "entity_id": "user", "timestamp": None}
+
+
+@pytest.mark.both_environments
+async def test_decimals_of_csv_keep_their_digits_where_the_schema_wants_decimals(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    _declare_orders(store)
+    file = tmp_path / "a.csv"
+    file.write_text("user,amount,rate,by_shop.x,other\nu1,12345678901234567.89,1.10,2.50,1.10\n")
+
+    await store.bus.load(file, **ORDER_COLUMNS)
+    await store.bus.load(file, **{**ORDER_COLUMNS, "type": "free"})
+
+    (declared,) = await store.bus.list(event_type="order")
+    assert declared.event.payload == {
+        "amount": "12345678901234567.89",
+        "rate": 1.1,
+        "by_shop": {"x": "2.50"},
+        "other": 1.1,
+    }
+    (free,) = await store.bus.list(event_type="free")
+    assert free.event.payload["amount"] == 12345678901234567.89
+    await store.drain()
+    assert "amount=Decimal('12345678901234567.89')" in await store.get_feature("order", "u1")
+
+
+@pytest.mark.both_environments
+async def test_decimals_and_blobs_of_parquet_are_exact_where_the_schema_wants_them(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    """A text that is a blob in the file, and decimals of other types, stay as they were."""
+    _declare_orders(store)
+    line = "{'price': 1.10::DECIMAL(9, 2), 'weight': 1.10::DECIMAL(9, 2), 'digest': 'ab'::BLOB}"
+    line = line.replace("}", ", 'note': 'cd'::BLOB}")
+    duckdb.sql(
+        "SELECT 'u1' AS user, 12345678901234567.89::DECIMAL(20, 2) AS amount,"
+        " 1.10::DECIMAL(9, 2) AS rate, 'abcd'::BLOB AS digest, 'abcd'::BLOB AS legacy,"
+        f" {line} AS first, [{line}] AS lines, MAP {{'x': 2.50::DECIMAL(9, 2)}} AS by_shop"
+    ).write_parquet(str(tmp_path / "a.parquet"))
+
+    await store.bus.load(tmp_path / "a.parquet", **ORDER_COLUMNS)
+    await store.drain()
+
+    made = "Line(price=Decimal('1.10'), weight=1.1, digest=b'ab', note='cd')"
+    assert await store.get_feature("order", "u1") == (
+        "Order(amount=Decimal('12345678901234567.89'), rate=1.1, digest=b'abcd', legacy='abcd', "
+        f"first={made}, lines=[{made}], by_shop={{'x': Decimal('2.50')}})"
+    )
+
+
+@pytest.mark.both_environments
+async def test_integers_of_parquet_beyond_64_bits_are_decimals_or_refused(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    _declare_orders(store)
+    file = tmp_path / "a.parquet"
+    duckdb.sql("SELECT 'u1' AS user, 18446744073709551617::DECIMAL(38, 0) AS amount").write_parquet(
+        str(file)
+    )
+
+    await store.bus.load(file, **ORDER_COLUMNS)
+    with pytest.raises(EventError, match="beyond 64 bits"):
+        await store.bus.load(file, **{**ORDER_COLUMNS, "type": "free"})
+
+    (logged,) = await store.bus.list(event_type="order")
+    assert logged.event.payload == {"amount": "18446744073709551617"}
+
+
+@pytest.mark.both_environments
+async def test_a_payload_column_of_parquet_has_exact_decimals(
+    store: FeatureStore, tmp_path: Path
+) -> None:
+    _declare_orders(store)
+    file = tmp_path / "a.parquet"
+    duckdb.sql(
+        "SELECT 'u1' AS user, {'amount': 1.10::DECIMAL(9, 2), 'digest': 'ab'::BLOB} AS payload"
+    ).write_parquet(str(file))
+
+    await store.bus.load(file, **ORDER_COLUMNS)
+
+    (logged,) = await store.bus.list(event_type="order")
+    assert logged.event.payload == {"amount": "1.10", "digest": "YWI="}
 
 
 class _Crash(BaseException):

@@ -106,6 +106,30 @@ async def test_a_training_set_of_a_snapshot_has_the_same_bytes_each_time(tmp_pat
             await read("late.parquet", snapshot=history.snapshot_id)
 
 
+async def test_a_snapshot_answers_for_moments_that_were_pruned_since(tmp_path: Path) -> None:
+    clock = ManualClock()
+    async with store_in(tmp_path, clock, url=str(tmp_path / "lake")) as store:
+
+        async def read(snapshot: int | None) -> Any:
+            table = pyarrow.Table.from_pylist([{"user_id": "ada", "timestamp": moment}])
+            frame = await store.get_historical_features(table, ["spent"], snapshot=snapshot)
+            return frame["spent"].to_pylist()
+
+        moment = clock.now()
+        await store.publish("purchase", "ada", {"amount": 1})
+        await store.drain()
+        before, _ = (await store.lake.compact()).tables
+        clock.advance(timedelta(days=10))
+        await store.publish("purchase", "ada", {"amount": 2})
+        await store.drain()
+        await store.admin.prune(history="1d")
+        assert await read(before.snapshot_id) == [1]
+        after, _ = (await store.lake.compact()).tables
+        for snapshot in (None, after.snapshot_id):
+            with pytest.raises(InvalidInputError, match="was pruned"):
+                await read(snapshot)
+
+
 async def test_a_snapshot_needs_a_lake(tmp_path: Path) -> None:
     async with store_in(tmp_path) as store:
         with pytest.raises(InvalidInputError, match=r"no snapshots; set lake\.url"):

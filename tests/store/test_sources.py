@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from headwater import FeatureStore, create_app, entity, feature
-from headwater.backends.postgres.pool import Connection
+from headwater.backends.postgres.connections import Connection
 from headwater.client import AsyncClient
 from headwater.errors import InvalidInputError, UnknownNameError
 from headwater.model.sources import LoadedSource, SourceColumn

@@ -60,6 +60,7 @@ READS_WITH_A_BODY = {
     "compare_versions",
     "export_outcomes",
     "find_copies",
+    "list_documents",
     "replay_context",
     "search_index",
 }
@@ -304,6 +305,7 @@ async def arguments(store: FeatureStore, letter: str) -> dict[str, Given]:
         "read_causes": Given(made.context_id),
         "diff_contexts": Given(made.context_id, made.context_id),
         "read_document": Given("docs", "parcels"),
+        "list_documents": Given("docs", prefix="p", filters={"lang": "en"}),
         "search_index": Given("docs", "When do parcels arrive?", as_of=store.clock.now()),
         "replay_context": Given(made.context_id, "reassemble"),
         "find_copies": Given(made.context_id, "/inputs/question"),

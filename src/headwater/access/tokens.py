@@ -161,7 +161,7 @@ def _url(source: str) -> httpx.URL | None:
 
 
 def _parse(text: bytes) -> dict[str | None, TokenKey]:
-    """Return the public keys of a JWKS by their ids, without those that verify no signatures."""
+    """Return the public keys of a JWKS by their ids, except keys that verify no signatures."""
     document = json.loads(text)
     listed = document.get("keys") if isinstance(document, dict) else None
     if not isinstance(listed, list):

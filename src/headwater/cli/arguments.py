@@ -1,22 +1,18 @@
 """Values on the command line, and hints at names that a features file does not declare."""
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import typer
 
 from headwater.cli import is_utf8, quote_bytes
-from headwater.cli.commands import CommandCall, declared_store, features_file
+from headwater.cli.commands import CommandCall, features_file
 from headwater.cli.output import note
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import DeclarationError, FeaturesFileError, InvalidInputError
+from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
-from headwater.store.loader import locate
 
 
 def check_utf8(arguments: Sequence[str | None], consequence: str) -> None:
@@ -97,7 +93,7 @@ def hint_at_unknown_names(
     """
     path = features_file(call.file)
     given = (feature, entity, entity_id, context, index)
-    if call.server or given == (None,) * 5 or not (registry := _declared(path)):
+    if call.server or given == (None,) * 5 or not (registry := call.declared):
         return
     for kind, name, declared in (
         ("feature", feature, registry.features),
@@ -118,7 +114,7 @@ def know_events(call: CommandCall) -> None:
 
     So payloads are checked, and events of erased entities and their owners are refused.
     """
-    if not (call.server or call.file) and (declared := _declared(features_file(None))):
+    if not (call.server or call.file) and (declared := call.declared):
         runtime = runtime_of(call.local)
         runtime.registry, runtime.publisher.warns = declared, False
 
@@ -128,28 +124,13 @@ def hint_at_unknown_events(call: CommandCall, events: Iterable[str]) -> None:
     if call.server:
         return
     path = features_file(call.file)
-    if registry := runtime_of(call.local).registry if call.file else _declared(path):
+    if registry := runtime_of(call.local).registry if call.file else call.declared:
         triggers = {
             trigger for feature in registry.features.values() for trigger in feature.triggers
         }
         for event_type in sorted(set(events) - triggers) if triggers else ():
             problem = f"No feature of {path} is triggered by {event_type!r}"
             note(f"{problem}; {nearest(event_type, triggers)}")
-
-
-def _declared(path: Path) -> Registry | None:
-    """Return the declarations of a features file, or None if it does not exist or load."""
-    try:
-        locate(path)
-    except FeaturesFileError:
-        return None
-    try:
-        # The features file may print; stdout is for the command's own output.
-        with redirect_stdout(sys.stderr):
-            return runtime_of(declared_store(path)).registry
-    except DeclarationError as error:
-        note(f"Could not check the names, because {path} did not load: {error}")
-        return None
 
 
 def _id_problems(

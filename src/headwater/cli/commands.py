@@ -3,8 +3,9 @@
 import asyncio
 import os
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,13 +31,20 @@ from headwater.core.durations import to_timedelta
 from headwater.core.logging import log
 from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
-from headwater.errors import DurationError, HomeError, InvalidInputError, UnknownNameError
+from headwater.errors import (
+    DeclarationError,
+    DurationError,
+    FeaturesFileError,
+    HomeError,
+    InvalidInputError,
+    UnknownNameError,
+)
 from headwater.model.declarations import StoreListing
 from headwater.settings.loading import load
 from headwater.settings.schema import Settings, on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.store.listings import declarations_of
-from headwater.store.loader import load_store
+from headwater.store.loader import load_store, locate
 
 if TYPE_CHECKING:
     # Loading httpx takes longer than most commands.
@@ -64,6 +72,7 @@ LOCAL_ONLY = {
     "plan": "it computes with numbers that were measured before",
     "eval": "cohorts and results are files here, and it runs the functions of a features file",
     "features test": "it runs a function of a features file here",
+    "history export-feast": "it needs the declared features of a features file here",
     "events mirror": "it copies a topic into the store of the settings here",
 }
 """The commands that never call a server, and why."""
@@ -156,6 +165,25 @@ class CommandCall:
     def local(self) -> FeatureStore:
         """The store of the features file, or of the settings if declarations are not needed."""
         return declared_store(self.file) if self.is_declared else bare_store(self.file)
+
+    @cached_property
+    def declared(self) -> Registry | None:
+        """The declarations of the features file, or None if it does not exist or load.
+
+        It is loaded once: another file that it imports has its declarations already.
+        """
+        path = features_file(self.file)
+        try:
+            locate(path)
+        except FeaturesFileError:
+            return None
+        try:
+            # The features file may print; stdout is for the command's own output.
+            with redirect_stdout(sys.stderr):
+                return runtime_of(declared_store(path)).registry
+        except DeclarationError as error:
+            note(f"Could not check the names, because {path} did not load: {error}")
+            return None
 
     @property
     def store(self) -> AnyStore:

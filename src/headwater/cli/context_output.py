@@ -53,7 +53,7 @@ def print_page(page: ContextPage) -> None:
 def print_redaction(
     record: Record, redacted: str, remaining: Sequence[str], inner: Mapping[str, Sequence[str]]
 ) -> None:
-    """Print what was redacted, and where else the value occurs."""
+    """Print the redacted values, and where else they occur."""
     typer.echo(f"Redacted {redacted} of {record.context_id}.")
     typer.echo(f"The record hash is unchanged: {record.record_hash}")
     if remaining:
@@ -83,7 +83,8 @@ def print_trace(trace: ContextTrace, redactions: Sequence[Redaction]) -> None:
     _print_items(trace)
     for warning in trace.warnings:
         typer.echo(f"Warning: {warning}.")
-    _print_reads(trace)
+    _print_features(trace)
+    _print_searches(trace)
     _print_rows(
         "Contexts",
         ("context id", "name", "record hash"),
@@ -206,7 +207,7 @@ def _print_items(trace: ContextTrace) -> None:
             item.priority,
             item.tokens,
             item.source_kind
-            + ("" if item.source_ref is None else f" {cell_text(plain(item.source_ref))}"),
+            + ("" if item.source_ref is None else f" {_line(cell_text(plain(item.source_ref)))}"),
             item.section,
             item.why.removeprefix(f"{item.decision}, because "),
             _line(item.content),
@@ -224,7 +225,7 @@ def _message_cells(item: ItemTrace) -> tuple[object, ...]:
     return () if message is None else (message.number, message.role or message.kind)
 
 
-def _print_reads(trace: ContextTrace) -> None:
+def _print_features(trace: ContextTrace) -> None:
     _print_rows(
         "Features",
         ("feature", "entity id", "value", "source", "rule", "age", "as of", "fresh"),
@@ -255,6 +256,9 @@ def _print_reads(trace: ContextTrace) -> None:
             if (window := value.window) is not UNSET
         ],
     )
+
+
+def _print_searches(trace: ContextTrace) -> None:
     _print_rows(
         "Retrievers",
         ("search", "retriever", "arguments", "found", "latency", "cache", "age"),

@@ -45,7 +45,7 @@ def recomputed(feature: FeatureListing) -> str:
 
 
 def facts_of(listing: msgspec.Struct) -> dict[str, str]:
-    """Return the options of a declaration as text, by name, without those that it does not have."""
+    """Return the options of a declaration as text, by name, except absent ones."""
     facts: dict[str, str] = {}
     for name in listing.__struct_fields__:
         value = getattr(listing, name)

@@ -24,9 +24,12 @@ from headwater.cli.commands import (
 )
 from headwater.cli.output import is_interactive, note, print_json_line
 from headwater.cli.processes import run_long
+from headwater.cli.projects import warnings_of
 from headwater.cli.serving import Port, serve_with_reload
 from headwater.core.logging import Level, StreamSink, log
+from headwater.core.tracebacks import last_line
 from headwater.core.ui_files import is_ui_installed
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeaturesFileError
 from headwater.http.server.processes import serve as serve_http
 from headwater.settings.schema import on_servers
@@ -35,6 +38,8 @@ from headwater.store.loader import locate
 app = Commands(file=DECLARED_ARGUMENT)
 _COLOURS = {"debug": "bright_black", "info": "green", "warning": "yellow", "error": "red"}
 _DEAD_LETTER = "dead letter"
+_FAILED_REQUEST = "request failed"
+_CAUSE = ("error", "traceback")
 
 
 @app.command()
@@ -50,7 +55,8 @@ def dev(
     """Serve a features file while you write it: API, worker, scheduler and web UI.
 
     A change of a Python file of the project restarts the server; if the new file has a mistake, it
-    is shown, and the last good one goes on. A handler that fails is shown with its line.
+    is shown, and the last good one goes on. It shows the warnings of `headwater check`, and each
+    handler or request that fails with its line.
 
     Args:
         port: Port to listen on; 0 takes a free port. Default: http.port.
@@ -88,6 +94,8 @@ def _serve(
         store = call.local
     settings = store.settings
     if not call.as_json:
+        for warning in warnings_of(runtime_of(store).registry):
+            note(f"warning: {warning}")
         log.use(DevelopmentSink(settings.log.level, call.file))
     announce_if_new = new_store_notice(settings)
 
@@ -138,11 +146,13 @@ class DevelopmentSink(StreamSink):
         self._render = lambda records: "".join(self._painted(plain([record])) for record in records)
 
     def write(self, level: Level, event: str, fields: Mapping[str, Any]) -> None:
-        """Write a record, and how to try a handler again that has failed."""
-        super().write(level, event, fields)
-        if event == _DEAD_LETTER:
+        """Write a record, and below it what failed, in which line, and how to try it again."""
+        is_request = event == _FAILED_REQUEST
+        shown = {name: fields[name] for name in fields if not is_request or name not in _CAUSE}
+        super().write(level, event, shown)
+        if is_request or event == _DEAD_LETTER:
             with self._lock:
-                self._lines.append(self._remedies(fields))
+                self._lines.append(self._cause(fields) if is_request else self._remedies(fields))
             self.flush()
 
     def _painted(self, line: str) -> str:
@@ -150,6 +160,11 @@ class DevelopmentSink(StreamSink):
         at, level, rest = line.split(maxsplit=2)
         shown = self._style(f"{level:<7}", _COLOURS[level])
         return f"{self._style(at, 'bright_black')} {shown} {rest}"
+
+    def _cause(self, request: Mapping[str, Any]) -> str:
+        place = last_line(request.get("traceback", ""))
+        cause = self._style(f"  {request['error']}", "red")
+        return f"{cause}\n    {place}\n" if place else f"{cause}\n"
 
     def _remedies(self, letter: Mapping[str, Any]) -> str:
         feature, entity_id = letter["feature"], quote(letter["entity_id"])

@@ -12,7 +12,7 @@ from headwater.cli.context_output import dollars, print_diff
 from headwater.cli.evaluation_page import html_page
 from headwater.cli.evaluation_reports import (
     CHANGED_COLUMNS,
-    Findings,
+    ReportFindings,
     base_text,
     causes_text,
     changed_rows,
@@ -82,7 +82,7 @@ def _row(folder: RunFolder | None) -> tuple[object, ...]:
 
 
 def _changes(run: EvaluationRun, causes: Mapping[str, int]) -> str:
-    """Return what a run evaluated: the changed declarations, those that caused most first."""
+    """Return what a run evaluated: the changed declarations, by the number of their effects."""
     labels = [change.label for change in run.changes]
     labels.sort(key=lambda label: -causes.get(label, 0))
     words = [f"{label} ({causes[label]:,})" if label in causes else label for label in labels]
@@ -226,7 +226,7 @@ def write_reports(
     """Write the files that are requested; earlier ones are replaced."""
     has_texts = files.html is not None or files.markdown is not None
     examples = _compared(call, folder, choose(folder.contexts())) if has_texts else []
-    found = Findings(report, examples)
+    found = ReportFindings(report, examples)
     makers: Sequence[Callable[[], str]] = (
         partial(html_page, found),
         partial(markdown, found),
@@ -243,7 +243,7 @@ def write_reports(
 def _compared(
     call: CommandCall, folder: RunFolder, contexts: Sequence[EvaluatedContext]
 ) -> list[ComparedContext]:
-    """Return both sides of contexts, without those that were redacted since."""
+    """Return both sides of contexts, except contexts that were redacted since."""
     run = folder.run
 
     async def read(store: AnyStore) -> list[ComparedContext]:

@@ -9,7 +9,7 @@ from importlib.resources import files
 import msgspec
 
 from headwater.cli.evaluation_reports import (
-    Findings,
+    ReportFindings,
     Section,
     base_text,
     causes_text,
@@ -35,7 +35,7 @@ _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inl
 _STATES = {"ok": "good", "BROKEN": "bad", "approximate": "warn", "failed": "bad"}
 
 
-def html_page(found: Findings) -> str:
+def html_page(found: ReportFindings) -> str:
     """Return a page that needs no other file, and shows everything without its script, too."""
     report = found.report
     run = report.run
@@ -121,7 +121,7 @@ def _cell(value: object, *, is_number: bool) -> str:
     return f'<td class="number">{_text(text)}</td>' if is_number else f"<td>{_text(text)}</td>"
 
 
-def _examples(found: Findings) -> str:
+def _examples(found: ReportFindings) -> str:
     if not found.examples:
         return "<p>No context differs.</p>"
     contexts = [example.context for example in found.examples]

@@ -45,7 +45,7 @@ class Section(NamedTuple):
     rows: Sequence[Sequence[object]]
 
 
-class Findings(NamedTuple):
+class ReportFindings(NamedTuple):
     """What writers show of a run: its report, and contexts of each kind of difference and cause."""
 
     report: EvaluationReport
@@ -343,7 +343,7 @@ def changed_rows(contexts: Iterable[EvaluatedContext]) -> list[Sequence[object]]
 CHANGED_COLUMNS = ("context", "difference", "cause", "tokens", "fidelity")
 
 
-def markdown(found: Findings) -> str:
+def markdown(found: ReportFindings) -> str:
     """Return a comment for a pull request: the verdict, tables, and as many examples as fit."""
     report = found.report
     run = report.run

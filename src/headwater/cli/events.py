@@ -4,6 +4,7 @@ import sys
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -44,9 +45,11 @@ from headwater.cli.output import (
 from headwater.core.clock import SystemClock
 from headwater.core.durations import format_duration
 from headwater.core.short_repr import printable_lines
+from headwater.declarations.runtime import runtime_of
 from headwater.errors import EventError
 from headwater.model.dead_letters import MOST_LETTERS, DeadLetter
 from headwater.model.events import AcceptedEvent, LoggedEvent, MirrorOptions, MirrorReport
+from headwater.model.payload_schemas import SchemaPart
 from headwater.model.values import ServiceEvent
 from headwater.settings.loading import FILE, load
 from headwater.settings.schema import SETTINGS, Settings
@@ -106,7 +109,8 @@ def publish(
         wait: Wait for the events to be visible, such as 2s, at most 60s.
     """
     is_batch = event_type == "-"
-    batch = _given_events(event_type, entity_id, payload or [], event_id, timestamp)
+    decimals = _decimals(call, event_type) if any("=" in each for each in payload or ()) else {}
+    batch = _given_events(event_type, entity_id, payload or [], event_id, timestamp, decimals)
     if not batch:
         note("stdin is empty; no events were published.")
         call.show([], lambda: None)
@@ -418,6 +422,7 @@ def _given_events(
     payload: Sequence[str],
     event_id: str | None,
     timestamp: str | None,
+    annotations: Mapping[str, Any],
 ) -> list[ServiceEvent]:
     """Return the event of the arguments, or the events on stdin."""
     if event_type == "-":
@@ -431,12 +436,24 @@ def _given_events(
             "missing ENTITY_ID; write the id of the entity after the event type"
         )
     check_utf8([event_type, entity_id, *payload, event_id], "nothing was published")
-    line = InputLine(event_type, entity_id, parse_values(payload, "payload"))
+    line = InputLine(event_type, entity_id, parse_values(payload, "payload", annotations))
     if event_id is not None:
         line.event_id = event_id
     if timestamp is not None:
         line.timestamp = parse_time(timestamp)
     return [line.event()]
+
+
+def _decimals(call: CommandCall, event_type: str) -> dict[str, type[Decimal]]:
+    """Return the fields of a declared payload that are decimals; a float would round them."""
+    if call.server:
+        schemas = {each.name: each.schema for each in call.declarations().events}
+    else:
+        registry = runtime_of(call.local).registry if call.file else call.declared
+        schemas = {name: each.schema for name, each in registry.events.items()} if registry else {}
+    schema = schemas.get(event_type) or {}
+    part = SchemaPart(schema)
+    return {name: Decimal for name in schema.get("properties", ()) if part.at([name]).is_decimal}
 
 
 class Filters(NamedTuple):

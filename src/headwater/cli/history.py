@@ -88,6 +88,7 @@ _TITLES: dict[Phase, str] = {
     "join": "Handing partitions over to workers",
 }
 Feature = Annotated[str, typer.Argument(metavar="FEATURE", help="Name of a triggered feature.")]
+_EXPORTED = "Names of features, separated by commas; can be repeated. Default: all features."
 Features = Annotated[
     list[str],
     typer.Option(
@@ -114,6 +115,36 @@ def export(call: CommandCall, folder: Path) -> None:
     added = pluralize(report.added, "row") if report.added else "no new rows"
     rows, files = pluralize(report.rows, "row"), pluralize(report.files, "file")
     call.show(report, f"Exported {added}; {folder} has {rows} in {files}.")
+
+
+@history.command("export-feast")
+def export_feast(
+    call: CommandCall,
+    folder: Path,
+    *,
+    features: Annotated[
+        list[str] | None, typer.Option("--feature", "-f", metavar="NAMES", help=_EXPORTED)
+    ] = None,
+) -> None:
+    """Write history as a repository that Feast reads: Parquet files, definitions and settings.
+
+    An earlier export in the folder is replaced, except its `feature_store.yaml`. Features that have
+    no stored history are left out and named.
+
+    Args:
+        folder: New or empty folder, or one with an earlier export for Feast.
+    """
+    names = None if features is None else _names(features)
+    report = call.run(lambda store: store.history.export_feast(folder, names), has_names=True)
+    rows = [(view.name, view.entity, len(view.features), view.rows) for view in report.views]
+
+    def show() -> None:
+        print_table(("view", "entity", "features", "rows"), rows)
+        for name, reason in report.left_out.items():
+            typer.echo(f"Left out {name}: {reason}.")
+        typer.echo(f"Next: cd {folder} && feast apply")
+
+    call.show(report, show)
 
 
 @history.command()

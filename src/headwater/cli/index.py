@@ -172,12 +172,52 @@ def search(
     call.show_table(chunks, columns, rows, empty="No chunks were found.")
 
 
+@index.command("list")
+def list_documents(
+    call: CommandCall,
+    name: Name,
+    *,
+    prefix: str = "",
+    filters: Annotated[list[str] | None, typer.Option("--filter", metavar="FILTER")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of documents.")] = 100,
+    cursor: str | None = None,
+) -> None:
+    """List the documents of an index by their ids.
+
+    Args:
+        prefix: Beginning of the ids, such as handbook/.
+        filters: Condition on the metadata: key=value, or one JSON object. Repeatable.
+        cursor: The next_cursor of the page before.
+    """
+    check_utf8([name, prefix, cursor or "", *(filters or [])], "nothing was read")
+    conditions = _conditions(filters or [])
+    call.check_name(lambda registry: registry.index(name))
+    page = call.run(
+        lambda store: store.indexes.list_documents(
+            name, prefix=prefix, filters=conditions, limit=limit, cursor=cursor
+        )
+    )
+    columns = ("document", "version", "indexed at", "status", "metadata")
+    rows = [
+        (
+            each.document,
+            each.version,
+            second_text(each.indexed_at),
+            each.status,
+            " ".join(f"{field}={value}" for field, value in each.metadata.items())[:200],
+        )
+        for each in page.documents
+    ]
+    more = page.next_cursor and f"There are more; pass --cursor {page.next_cursor} to list them."
+    call.show_table(page, columns, rows, more, empty="No documents.")
+
+
 @index.command("show")
 def show_document(call: CommandCall, name: Name, document: str) -> None:
     """Show a document: its version, its metadata and its text.
 
     Args:
-        document: Id of the document, as searches show it.
+        document: Id of the document, as searches and `index list` show it.
     """
     check_utf8([name, document], "nothing was read")
     call.check_name(lambda registry: registry.index(name))

@@ -499,6 +499,10 @@ def _print_forgotten(report: ForgetReport) -> None:
             note(f"The queries of {', '.join(names)} {problem}.")
     if report.topic:
         note(f"{report.topic} keeps the events of this entity until its retention ends.")
+    if report.lake_refs:
+        verb = "go" if report.dry_run else "are gone"
+        refs = ", ".join(report.lake_refs)
+        note(f"Tags and branches of the lake, which keep earlier rows, {verb}: {refs}.")
 
 
 @app.command(file=DECLARED)

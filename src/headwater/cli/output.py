@@ -152,7 +152,7 @@ def is_interactive() -> bool:
 
 
 def check_terminal(purpose: str) -> None:
-    """Raise BadParameter if there is no terminal to ask for confirmation on."""
+    """Raise BadParameter without a terminal to ask for confirmation on."""
     if not is_interactive():
         raise typer.BadParameter(
             f"cannot ask for confirmation without a terminal; pass --yes to {purpose}"

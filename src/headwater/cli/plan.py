@@ -48,6 +48,8 @@ class PostgresSizes(msgspec.Struct, frozen=True):
 class LakeSizes(msgspec.Struct, frozen=True):
     value: float
     value_byte: float
+    event: float
+    payload_byte: float
 
 
 class WorkerTimes(msgspec.Struct, frozen=True):
@@ -61,7 +63,7 @@ class ApiRates(msgspec.Struct, frozen=True):
 
 
 class Measured(msgspec.Struct, frozen=True):
-    """Bytes of what is stored, and times of what is done, as they were measured on a day."""
+    """Bytes of stored data, and times of work, as measured on a day."""
 
     measured: date
     redis: RedisSizes
@@ -110,7 +112,7 @@ class Need(msgspec.Struct, frozen=True):
     parts: dict[str, int]
 
 
-class Plan(msgspec.Struct, frozen=True):
+class SizePlan(msgspec.Struct, frozen=True):
     """What a load needs."""
 
     partitions: int
@@ -119,28 +121,32 @@ class Plan(msgspec.Struct, frozen=True):
     postgres_cores: int
     redis_bytes: Need
     postgres_bytes: Need
-    lake_bytes: int
+    lake_bytes: Need
     measured: date
 
 
-def plan_for(load: Load) -> Plan:
+def plan_for(load: Load) -> SizePlan:
     """Return what a load needs, with processes busy for half of their time."""
     sizes = measured()
-    worker = sizes.worker
-    micros = worker.event + worker.value * load.values_per_event + worker.window * load.windows
-    workers = _processes(load.events_per_second * micros / _MICROSECONDS)
+    workers = _processes(worker_cores(load, sizes.worker))
     rows_per_event = load.values_per_event + load.windows
     written = load.events_per_second * rows_per_event
-    return Plan(
+    return SizePlan(
         partitions=_partitions(workers),
         worker_processes=workers,
         api_processes=_processes(load.events_per_second / sizes.api.events_per_second),
         postgres_cores=_processes(written / sizes.postgres.values_per_second),
         redis_bytes=redis_need(load, sizes.redis),
         postgres_bytes=postgres_need(load, sizes.postgres),
-        lake_bytes=round(_values(load, sizes.lake.value, sizes.lake.value_byte)),
+        lake_bytes=lake_need(load, sizes.lake),
         measured=sizes.measured,
     )
+
+
+def worker_cores(load: Load, times: WorkerTimes) -> float:
+    """Return how many cores workers use."""
+    micros = times.event + times.value * load.values_per_event + times.window * load.windows
+    return load.events_per_second * micros / _MICROSECONDS
 
 
 def redis_need(load: Load, sizes: RedisSizes) -> Need:
@@ -157,16 +163,24 @@ def redis_need(load: Load, sizes: RedisSizes) -> Need:
 def postgres_need(load: Load, sizes: PostgresSizes) -> Need:
     """Return the disk of Postgres for history and events, with their indexes."""
     series = load.entities * (load.features + load.windows) * sizes.series
-    return _need(
-        history=_values(load, sizes.value, sizes.value_byte) + series,
-        events=load.events * (sizes.event + sizes.payload_byte * load.payload_bytes),
+    return _need(history=_values(load, sizes) + series, events=_events(load, sizes))
+
+
+def lake_need(load: Load, sizes: LakeSizes) -> Need:
+    """Return the size of a lake's tables, which have history and events in place of Postgres."""
+    return _need(history=_values(load, sizes), events=_events(load, sizes))
+
+
+def _values(load: Load, sizes: PostgresSizes | LakeSizes) -> float:
+    """Return the bytes of all past values; a window keeps one contribution of each event."""
+    feature, window = (
+        sizes.value + sizes.value_byte * length for length in (load.value_bytes, _NUMBER_BYTES)
     )
+    return load.events * (load.values_per_event * feature + load.windows * window)
 
 
-def _values(load: Load, value: float, value_byte: float) -> float:
-    """Return the bytes of all past values; a window keeps what each event contributes."""
-    features = load.values_per_event * (value + value_byte * load.value_bytes)
-    return load.events * (features + load.windows * (value + value_byte * _NUMBER_BYTES))
+def _events(load: Load, sizes: PostgresSizes | LakeSizes) -> float:
+    return load.events * (sizes.event + sizes.payload_byte * load.payload_bytes)
 
 
 def _need(**parts: float) -> Need:
@@ -224,12 +238,13 @@ def plan(
         needs,
         lambda: print_table(("part", "needs", "because"), _rows(load, needs)),
         f"Measured on {needs.measured} with one kind of machine; processes are busy for half of "
-        "their time. See docs/explanation/sizing.md.",
+        "their time. Run a part of your load on your machines before you rely on it.",
     )
 
 
-def _rows(load: Load, needs: Plan) -> list[tuple[object, ...]]:
+def _rows(load: Load, needs: SizePlan) -> list[tuple[object, ...]]:
     written = load.events_per_second * (load.values_per_event + load.windows)
+    lake = f"{_parts(needs.lake_bytes)}, in place of those in Postgres"
     return [
         ("partitions", needs.partitions, f"{_PARTITIONS_PER_WORKER} for each worker, or more"),
         ("worker processes", needs.worker_processes, f"{load.events_per_second:,.0f} events/s"),
@@ -237,7 +252,7 @@ def _rows(load: Load, needs: Plan) -> list[tuple[object, ...]]:
         ("Redis memory", bytes_text(needs.redis_bytes.amount), _parts(needs.redis_bytes)),
         ("Postgres cores", needs.postgres_cores, f"{written:,.0f} values/s"),
         ("Postgres disk", bytes_text(needs.postgres_bytes.amount), _parts(needs.postgres_bytes)),
-        ("lake", bytes_text(needs.lake_bytes), "history as Parquet, in place of that in Postgres"),
+        ("lake", bytes_text(needs.lake_bytes.amount), lake),
     ]
 
 

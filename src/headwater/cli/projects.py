@@ -11,11 +11,12 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 from shlex import quote
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
 import typer
 import yaml
 
+from headwater.backends.connect import grants
 from headwater.cli.commands import (
     DECLARED_ARGUMENT,
     STORE,
@@ -38,7 +39,7 @@ from headwater.errors import BackendError, FormatError, HeadwaterError, HomeErro
 from headwater.errors.hints import closest, nearest
 from headwater.model.events import EventMisfits
 from headwater.model.health import Examination, Finding, Findings, Severity
-from headwater.settings.loading import FILE, describe, load_with_origins
+from headwater.settings.loading import FILE, describe, load, load_with_origins
 from headwater.settings.schema import on_servers
 from headwater.store.feature_store import FeatureStore
 from headwater.testing import temporary
@@ -49,6 +50,7 @@ metrics = Commands(app, "metrics", "Print a Grafana dashboard and Prometheus ale
 config = Commands(app, "config", "Show the settings and where each value comes from.")
 _FILES = {
     "features.py": "features.py.txt",
+    "ask.py": "ask.py.txt",
     "test_features.py": "test_features.py.txt",
     "headwater.toml": "headwater.toml.txt",
     ".gitignore": "gitignore.txt",
@@ -82,6 +84,7 @@ def init(call: CommandCall, folder: Path = Path()) -> None:
     typer.echo(f"Wrote {', '.join(_FILES)} to {folder.absolute()}.\n\nNext:")
     if folder != Path():
         typer.echo(f"  cd {quote(str(folder))}")
+    typer.echo("  python ask.py       # assemble a context, and see what a model would be given")
     typer.echo("  headwater check     # are all declarations right?")
     typer.echo("  pip install pytest  # the test needs it")
     typer.echo("  python -m pytest    # run the test")
@@ -121,12 +124,13 @@ def check(call: CommandCall) -> None:
     }
     counts = {plural: len(names) for plural, (names, _) in declared.items()}
     file = str(features_file(call.file))
-    warnings = [*_warnings(registry), *_event_warnings(call.local)]
+    warnings = [*warnings_of(registry), *_event_warnings(call.local)]
     for warning in warnings:
         note(f"warning: {warning}")
     words = {plural: plural for plural in counts} | {"families": "families of windows"}
     parts = [pluralize(n, declared[each][1], words[each]) for each, n in counts.items() if n]
-    result = f"{file}: {', '.join(parts) or 'nothing'} declared, no problem."
+    found = pluralize(len(warnings), "warning") if warnings else "no problem"
+    result = f"{file}: {', '.join(parts) or 'nothing'} declared, {found}."
     if has_postgres and any(feature.sql for feature in registry.features.values()):
         result += "\nQueries of SQL features run on Postgres; a worker checks them when it starts."
     call.show({"file": file, "declared": counts, "warnings": warnings}, result)
@@ -153,7 +157,7 @@ def _event_warnings(store: FeatureStore) -> Iterator[str]:
         )
 
 
-def _warnings(registry: Registry) -> Iterator[str]:
+def warnings_of(registry: Registry) -> Iterator[str]:
     """Yield a warning for each index that only a retriever names, if a declared one is similar.
 
     Also for each use of time or chance that training and replays cannot repeat, and for each
@@ -201,11 +205,14 @@ def _lost_owners(registry: Registry) -> Iterator[str]:
 
 
 def _misfits(registry: Registry, function: Callable[..., Any]) -> Iterator[str]:
-    """Yield the formats of templates that do not fit the types of their features, and families."""
+    """Yield what templates show that they cannot: unknown names, families, values by formats."""
     for template in templates_in(function):
         shown = {name: registry.features.get(name) for name in template.references}
-        for feature in shown.values():
-            if feature is not None and feature.windows is not None:
+        for name, feature in shown.items():
+            if feature is None:
+                hint = nearest(name, registry.features)
+                yield f"a template shows unknown feature {name!r}; {hint}"
+            elif feature.windows is not None:
                 members = ", ".join(feature.windows.members)
                 yield f"{feature.name!r} is a family of windows; name one of {members}"
         kinds = {name: feature and feature.codec.kind for name, feature in shown.items()}
@@ -274,14 +281,14 @@ def alerts(call: CommandCall, *, docs_url: str | None = None) -> None:
     """Print the Prometheus alert rules as YAML, for `rule_files`.
 
     Args:
-        docs_url URL: Address where you publish the docs, for the links of the alerts. Default: no
-            links.
+        docs_url URL: Address of a version of your site of the docs, such as
+            https://docs.example/latest, for the links of the alerts. Default: no links.
     """
     rules = yaml.safe_load(MONITORING.joinpath("alerts.yml").read_text())
-    for rule in rules["groups"][0]["rules"]:
-        path = rule["annotations"].pop("runbook_url").removeprefix("docs")
-        if docs_url is not None:
-            rule["annotations"]["runbook_url"] = docs_url.rstrip("/") + path
+    if docs_url is not None:
+        page = f"{docs_url.rstrip('/')}/how-to/alerts.html"
+        for rule in (rule for group in rules["groups"] for rule in group["rules"]):
+            rule["annotations"]["runbook_url"] = f"{page}#{rule['alert'].lower()}"
     typer.echo(yaml.safe_dump(rules, sort_keys=False, width=1_000), nl=False)
 
 
@@ -302,12 +309,27 @@ def show_config(call: CommandCall) -> None:
     )
 
 
+_Print = Annotated[bool, typer.Option("--print", help="With grants: print them.")]
+
+
 @app.command(file=STORE)
-def doctor(call: CommandCall) -> None:
+def doctor(call: CommandCall, part: str = "", *, print_: _Print = False) -> None:
     """Examine configuration, installation, servers and workload of a store.
 
-    Exits with 0 if all is well, with 1 after warnings and with 2 after errors.
+    Exits with 0 if all is well, with 1 after warnings and with 2 after errors. `grants --print`
+    examines nothing: it prints the least rights that Redis and Postgres must give to the store.
+
+    Args:
+        part [grants]: Nothing, to examine all, or grants.
     """
+    if part or print_:
+        if part != "grants" or not print_:
+            raise typer.BadParameter(
+                "write `headwater doctor`, or `headwater doctor grants --print`"
+            )
+        text = grants(call.store.settings if isinstance(call.store, FeatureStore) else load())
+        call.show({"grants": text}, text)
+        return
     examination = asyncio.run(_examine(call))
     call.show(examination, lambda: _print_examination(examination))
     raise typer.Exit(_EXIT_CODES[examination.status])

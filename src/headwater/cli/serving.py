@@ -217,7 +217,7 @@ def worker(call: CommandCall, *, metrics_port: Port = None, supervisor: Supervis
     announce_if_new = new_store_notice(settings)
 
     async def work() -> None:
-        worker = Worker(store, owns_process=True)
+        worker = Worker(store, owns_process=True, is_alone=supervisor is None)
         host = settings.http.host
         if supervisor is not None:
             # `headwater serve` has started this process, which reports its metrics to it.

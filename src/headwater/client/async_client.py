@@ -23,7 +23,7 @@ from headwater.declarations.feature_handles import (
     feature_name,
 )
 from headwater.declarations.indexes import IndexRef, index_name
-from headwater.errors import ConfigError
+from headwater.errors import ConfigError, InvalidInputError
 from headwater.model.callers import CallerReport
 from headwater.model.declarations import Graph, StoreListing
 from headwater.model.features import (
@@ -35,7 +35,7 @@ from headwater.model.features import (
     OneFeature,
 )
 from headwater.model.health import Alive, Examination, Health, Overview, Readiness, Series
-from headwater.model.history import ExportReport, ImportReport
+from headwater.model.history import ExportReport, FeastReport, ImportReport
 from headwater.model.indexes import (
     Document,
     Documents,
@@ -135,6 +135,13 @@ class HistoryCalls(ServerVerbs, HistoryVerbs):
     @sending(HistoryVerbs.export)
     async def export(self, folder: str | Path) -> ExportReport:
         return await _tables(self._server).export(folder)
+
+    @sending(HistoryVerbs.export_feast)
+    async def export_feast(self, **_: Any) -> FeastReport:
+        raise InvalidInputError(
+            "export_feast needs the declared features, which a client has not; call it of a "
+            "FeatureStore whose settings name the same servers"
+        )
 
 
 def _tables(server: Server) -> RemoteTables:

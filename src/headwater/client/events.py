@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -14,6 +15,7 @@ from headwater.client.server import Request, Server, ServerVerbs, sending
 from headwater.core.clock import Clock
 from headwater.core.durations import Duration, to_timedelta
 from headwater.errors import CallerLimitError, EventConflict, EventConflictError, EventError
+from headwater.model.declarations import StoreListing
 from headwater.model.events import (
     AcceptedEvent,
     AcceptedEvents,
@@ -69,6 +71,10 @@ class EventCalls(ServerVerbs, EventVerbs):
         if conflicts:
             raise EventConflictError(conflicts, len(events))
         return accepted
+
+    async def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        listed = await self._server.get(StoreListing, "/api/store")
+        return {each.name: each.schema for each in listed.events if each.schema is not None}
 
 
 class PublishCalls(PublishVerbs):

@@ -15,7 +15,7 @@ from headwater.model.problems import STORE_RULES, TYPE_PREFIX, Problem
 
 # Problems of requests. All others that the store does not have are a RequestRefusedError.
 _DENIED = {"key-required", "key-expired", "scope", "foreign-request"}
-_OVERLOADED = {"backlog", "too-many-connections", "too-many-calls"}
+_OVERLOADED = {"backlog", "store-full", "too-many-connections", "too-many-calls"}
 _BAD_KEY = "; give the key as key=, --key or HEADWATER_CLIENT_KEY"
 
 _MEMBER_TYPES: dict[str, Any] = {

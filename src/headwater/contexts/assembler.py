@@ -39,9 +39,10 @@ from headwater.features.call_scope import calling, current_reads, current_scope,
 from headwater.features.caller_limits import LimitedCaller, limited_caller
 from headwater.features.ownership import Ownership
 from headwater.features.read_tracking import HeldRecord, OnFailure, Reads, TrackedContext
-from headwater.features.reader import Reader, ReferenceOwner, References
+from headwater.features.reader import Reader
 from headwater.features.running_calls import UserCall, bind, recordable
 from headwater.features.services import Services
+from headwater.features.template_reads import ReferenceOwner, References
 from headwater.features.user_calls import Raising, is_mistake
 from headwater.messages.parts import ModelRequest
 from headwater.model.callers import caller_name
@@ -228,6 +229,7 @@ class Assembler:
             tokenizer=kept.tokenizer,
             fitted=fitted,
             sent=kept.sent,
+            groups=kept.groups,
             judgement=judge(
                 reads,
                 request.sla_ms,
@@ -394,17 +396,25 @@ def _tracked(context: Context) -> TrackedContext:
     return TrackedContext(
         context,
         oldest=context.created_at - timedelta(milliseconds=lineage.stalest_ms or 0),
-        incomplete=any(read.used and read.age_ms is None for read in lineage.features)
+        incomplete=is_incomplete(context),
+        provenance=_provenance(lineage),
+        has_failed=any(search.failed for search in lineage.retrievers),
+        broken_sla_ms=min(inside, default=None),
+    )
+
+
+def is_incomplete(context: Context) -> bool:
+    """Return whether something has no age: a missing or lost value, a default, a failed search."""
+    lineage, violations = context.lineage, context.freshness_violations
+    return (
+        any(read.used and read.age_ms is None for read in lineage.features)
         or any(search.failed for search in lineage.retrievers)
         or any(violation.reason != "stale" for violation in violations)
         # Without an SLA it does not say why something inside is not fresh.
         or (
             not violations
             and any(inner.freshness_status == "degraded" for inner in lineage.contexts)
-        ),
-        provenance=_provenance(lineage),
-        has_failed=any(search.failed for search in lineage.retrievers),
-        broken_sla_ms=min(inside, default=None),
+        )
     )
 
 

@@ -4,8 +4,8 @@ Required items come first, then the others by descending priority; among equals,
 first. The kept items appear in the order of their declaration. Empty items are kept and cost
 nothing: no separator is written for them.
 
-The items of a context of messages belong to messages, each with an envelope of tokens of its own;
-those of one group are kept or dropped together.
+Items of one group are kept or dropped together. The items of a context of messages belong to
+messages, each with an envelope of tokens of its own.
 """
 
 from __future__ import annotations
@@ -441,8 +441,10 @@ class _Draft:
         self._seams = seams
 
     def slot(self, places: Sequence[int], edges: Mapping[int, Edges]) -> _Slot:
-        """Return the slot of one item."""
-        place, around, seams = places[0], self._edges, self._seams
+        """Return the slot of a unit."""
+        if len(places) > 1:
+            return self._slot_of_group(places, edges)
+        (place,), around, seams = places, self._edges, self._seams
         item, at = edges[place], bisect_left(self._places, place)
         before = after = None
         if at:
@@ -456,13 +458,24 @@ class _Draft:
             tokens += seams[before, item.left] + item.inner + seams[item.right, after]
         else:
             tokens += seams[seams.joined(before, item.left), after]
-        return tokens, (at, place, item)
+        return tokens, ((at, place, item),)
+
+    def _slot_of_group(self, places: Sequence[int], edges: Mapping[int, Edges]) -> _Slot:
+        """Return the slot of several items, of which empty ones are not joined."""
+        draft, inserts = self.copy(), []
+        for place in places:
+            if edges[place].breaks or edges[place].left:
+                slot = draft.slot((place,), edges)
+                draft.fill(slot)
+                inserts += slot[1]
+        return draft.tokens, inserts
 
     def fill(self, slot: _Slot) -> None:
-        """Put an item into its slot."""
-        self.tokens, (at, place, edges) = slot
-        self._places.insert(at, place)
-        self._edges.insert(at, edges)
+        """Put a unit into its slot, one item after the other."""
+        self.tokens, inserts = slot
+        for at, place, edges in inserts:
+            self._places.insert(at, place)
+            self._edges.insert(at, edges)
 
     def copy(self) -> _Draft:
         """Return a draft that can be filled on its own."""

@@ -88,7 +88,7 @@ class ModelCounters:
         return counter if tokenizer is counter.tokenizer else replace(counter, tokenizer=tokenizer)
 
     def pinned(self, model: str | None, margin_percent: int) -> ModelCounters:
-        """Return counters whose margin of a model stays what it was, for a replay."""
+        """Return counters with the former margin of a model, for a replay."""
         pinned = copy(self)
         if model is not None:
             vars(pinned).update(_margins={model: margin_percent}, _read_at={model: math.inf})

@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from headwater.contexts.budget import BudgetPolicy, Candidate, Envelope, Fitted, fit
 from headwater.contexts.counters import ModelCounters
 from headwater.contexts.requests import (
-    Draft,
-    Sent,
+    RequestDraft,
+    SentRequest,
     compose_kept,
     draft,
+    grouped,
+    groups_of,
     has_messages,
     recorded_losses,
     request_of,
@@ -38,13 +40,15 @@ _LONGEST_INLINE = 16_384
 class FittedItems(NamedTuple):
     """The decisions about the items of a context, and the policy that they followed.
 
-    `sent` says how they are sent, if they are messages.
+    `sent` says how they are sent, if they are messages. `groups` has the group of each item of a
+    text; it is empty if there is none.
     """
 
     policy: BudgetPolicy
     tokenizer: Tokenizer
     fitted: Fitted
-    sent: Sent | None
+    sent: SentRequest | None
+    groups: Sequence[int | None] = ()
 
 
 class _Attempt(NamedTuple):
@@ -73,7 +77,14 @@ class ItemFitter:
             policy = within_window(policy, self._counters.counter_for(model).window, definition)
         tokenizer = self._counters.tokenizer_for(model)
         candidates = [Candidate(i.content, i.priority, i.required, i.truncate) for i in items]
-        return FittedItems(policy, tokenizer, await self._fit(candidates, policy, tokenizer), None)
+        groups: Sequence[int | None] = ()
+        for item in items:
+            if item.group is not None:
+                groups = groups_of(items)
+                candidates = grouped(candidates, groups)
+                break
+        fitted = await self._fit(candidates, policy, tokenizer)
+        return FittedItems(policy, tokenizer, fitted, None, groups)
 
     async def _fit_messages(
         self, items: Sequence[ContextItem], policy: BudgetPolicy, definition: ContextDef
@@ -100,12 +111,12 @@ class ItemFitter:
             losses += (crs.Loss(name=crs.NOT_COUNTED, provider=asked, item=None),)
         grade = worst_grade(items, drafted, fitted)
         info = drafted.recorded(grade, counter.source, limit)
-        return FittedItems(policy, tokenizer, fitted, Sent(drafted, info, request, losses))
+        return FittedItems(policy, tokenizer, fitted, SentRequest(drafted, info, request, losses))
 
     async def _fit_counted(
         self,
         items: Sequence[ContextItem],
-        drafted: Draft,
+        drafted: RequestDraft,
         policy: BudgetPolicy,
         definition: ContextDef,
         whole: TokenCounter,
@@ -127,14 +138,14 @@ class ItemFitter:
                 break
             limit = min(local * budget // tokens, local - 1)
         info = drafted.recorded(whole.grade, whole.source, limit)
-        sent = Sent(drafted, info, attempt.request, attempt.losses)
+        sent = SentRequest(drafted, info, attempt.request, attempt.losses)
         fitted = replace(attempt.fitted, tokens=tokens)
         return FittedItems(policy, drafted.counter.tokenizer, fitted, sent)
 
     async def _attempt(
         self,
         items: Sequence[ContextItem],
-        drafted: Draft,
+        drafted: RequestDraft,
         policy: BudgetPolicy,
         definition: ContextDef,
         limit: int | None,

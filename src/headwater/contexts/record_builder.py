@@ -9,6 +9,7 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 from functools import cache
 from importlib.metadata import version
+from itertools import repeat
 from typing import Any, Literal, NamedTuple
 from uuid import UUID
 
@@ -24,7 +25,7 @@ from headwater.contexts.freshness import (
     search_reason,
     search_sla,
 )
-from headwater.contexts.requests import Sent, item_message
+from headwater.contexts.requests import SentRequest, item_message
 from headwater.core.canonical_json import from_tagged, to_tagged
 from headwater.core.codec import encode_custom
 from headwater.core.tokens import Tokenizer
@@ -72,8 +73,10 @@ class AssemblyResult(NamedTuple):
     items: Sequence[ContextItem]
     tokenizer: Tokenizer
     fitted: Fitted
-    sent: Sent | None
+    sent: SentRequest | None
     """How the items are sent, if the context is messages."""
+    groups: Sequence[int | None]
+    """The group of each item of a text; empty if there is none."""
     judgement: Judgement
     cost_nano_usd: int | None
     started_at: datetime
@@ -167,14 +170,20 @@ def output_facts(fitted: Fitted) -> dict[str, Any]:
 def _items(result: AssemblyResult) -> tuple[crs.Item, ...]:
     offered, choices = result.items, result.fitted.choices
     if result.sent is None:
-        return tuple(map(_item, offered, choices))
+        if not result.groups:
+            return tuple(map(_item, offered, choices))
+        groups = [UNSET if group is None else group for group in result.groups]
+        return tuple(map(_item, offered, choices, repeat(UNSET), groups))
     draft = result.sent.draft
     messages = map(item_message, offered, draft.envelope.layout.roles, draft.groups)
     return tuple(map(_item, offered, choices, messages))
 
 
 def _item(
-    item: ContextItem, choice: Choice, message: crs.ItemMessage | UnsetType = UNSET
+    item: ContextItem,
+    choice: Choice,
+    message: crs.ItemMessage | UnsetType = UNSET,
+    group: int | UnsetType = UNSET,
 ) -> crs.Item:
     return crs.Item(
         content=item.content,
@@ -190,6 +199,7 @@ def _item(
         reason=choice.reason,
         short_by=choice.short_by,
         message=message,
+        group=group,
     )
 
 

@@ -32,7 +32,7 @@ from headwater.messages.rendering import losses
 from headwater.messages.texts import Place, layout
 from headwater.records import core as crs
 from headwater.records.core import Core
-from headwater.records.projection import recorded_layout
+from headwater.records.projection import group_of, recorded_layout
 
 _Kind = Literal["text", "tool_call", "tool_result", "tool", "image", "reasoning"]
 _KINDS: dict[type, _Kind] = {
@@ -46,7 +46,7 @@ _KINDS: dict[type, _Kind] = {
 }
 
 
-class Draft(NamedTuple):
+class RequestDraft(NamedTuple):
     """The items of a context of messages, before they are fitted."""
 
     groups: Sequence[int | None]
@@ -54,7 +54,7 @@ class Draft(NamedTuple):
     candidates: Sequence[Candidate]
     envelope: Envelope
 
-    def without_margin(self) -> Draft:
+    def without_margin(self) -> RequestDraft:
         """Return the draft for a budget that is checked by the count of the whole request."""
         tokenizer = replace(self.counter.tokenizer, margin_percent=0)
         return self._replace(counter=replace(self.counter, tokenizer=tokenizer))
@@ -71,13 +71,21 @@ class Draft(NamedTuple):
         )
 
 
-class Sent(NamedTuple):
+class SentRequest(NamedTuple):
     """How the items of a context are sent: as drafted, and counted."""
 
-    draft: Draft
+    draft: RequestDraft
     counter: crs.Counter
     request: ModelRequest
     losses: tuple[crs.Loss, ...]
+
+
+def grouped(candidates: Sequence[Candidate], groups: Sequence[int | None]) -> list[Candidate]:
+    """Return the candidates of texts in their groups, in which they cannot be shortened."""
+    return [
+        item if group is None else replace(item, truncate=False, group=group)
+        for item, group in zip(candidates, groups, strict=True)
+    ]
 
 
 def has_messages(items: Sequence[ContextItem]) -> bool:
@@ -110,9 +118,9 @@ def _raised(tool: ContextItem, worth: tuple[bool, int]) -> ContextItem:
     return replace(tool, required=tool.required or required, priority=max(tool.priority, priority))
 
 
-def draft(items: Sequence[ContextItem], counter: RequestCounter) -> Draft:
+def draft(items: Sequence[ContextItem], counter: RequestCounter) -> RequestDraft:
     """Return the candidates of items; raise InvalidInputError if a result has no call."""
-    groups = _groups(items)
+    groups = groups_of(items)
     candidates = [
         Candidate(
             item.content,
@@ -125,7 +133,7 @@ def draft(items: Sequence[ContextItem], counter: RequestCounter) -> Draft:
         for item, group in zip(items, groups, strict=True)
     ]
     tokens = (counter.request_tokens, counter.message_tokens, counter.tools_tokens)
-    return Draft(groups, counter, candidates, Envelope(layout(map(_place, items)), *tokens))
+    return RequestDraft(groups, counter, candidates, Envelope(layout(map(_place, items)), *tokens))
 
 
 def _place(item: ContextItem) -> Place:
@@ -136,7 +144,7 @@ def _fixed(item: ContextItem, part: Part | Tool, counter: RequestCounter) -> int
     return counter.part_tokens(part) if item.tokens is None else item.tokens
 
 
-def _groups(items: Sequence[ContextItem]) -> list[int | None]:
+def groups_of(items: Sequence[ContextItem]) -> list[int | None]:
     """Return the group of each item, named by its first item; None for an item on its own.
 
     A call and its result belong together, and so do all items of the group that either is in.
@@ -196,7 +204,7 @@ def within_window(policy: BudgetPolicy, window: int | None, definition: ContextD
 
 
 def compose_kept(
-    items: Sequence[ContextItem], drafted: Draft, fitted: Fitted, separator: str
+    items: Sequence[ContextItem], drafted: RequestDraft, fitted: Fitted, separator: str
 ) -> Composed:
     """Return the request of the items that were kept."""
     parts = [
@@ -212,7 +220,7 @@ def _part(item: ContextItem, emitted: str) -> Part | Tool:
     return replace(item.part, cache=True) if item.cache else item.part
 
 
-def worst_grade(items: Sequence[ContextItem], drafted: Draft, fitted: Fitted) -> Grade:
+def worst_grade(items: Sequence[ContextItem], drafted: RequestDraft, fitted: Fitted) -> Grade:
     """Return the grade of the count of everything that was kept."""
     kept = zip(items, fitted.choices, strict=True)
     parts = [item.part for item, choice in kept if choice.emitted is not None]
@@ -264,9 +272,8 @@ def recorded_candidates(core: Core, texts: Sequence[str] | None = None) -> list[
     candidates = []
     for at, item in enumerate(core.items):
         content, message = str(item.content) if texts is None else texts[at], item.message
-        fixed = group = None
+        fixed, group = None, group_of(item)
         if message is not UNSET:
-            group = message.group
             fixed = None if message.kind == "text" else item.tokens
         truncate = item.truncate and group is None
         options = (item.priority, item.required, truncate, fixed, group)

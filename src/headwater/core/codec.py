@@ -10,14 +10,16 @@ import math
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from types import NoneType, UnionType
-from typing import Any, Literal, Protocol, Union, get_args, get_origin, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, Union, get_args, get_origin, runtime_checkable
 from uuid import UUID
 
 import msgspec
 import msgspec.inspect
+from msgspec import NODEFAULT
 from msgspec.inspect import (
     CustomType,
     DataclassType,
@@ -35,6 +37,8 @@ from msgspec.inspect import (
 )
 
 from headwater.errors import FeatureValueError
+
+T = TypeVar("T")
 
 Kind = Literal["int", "float", "bool", "text", "time", "json", "none"]
 
@@ -117,6 +121,54 @@ def decode_custom(kind: type, value: object) -> object:
         # As JSON text, because a strict model takes no text for a date otherwise.
         return kind.model_validate_json(_ENCODER.encode(value))
     return value
+
+
+def decoder(annotation: Any) -> Callable[[bytes | msgspec.Raw], Any]:
+    """Return a decoder of JSON text into values of an annotation."""
+    decode = msgspec.json.Decoder(annotation, dec_hook=decode_custom).decode
+    return (lambda raw: with_defaults(decode(raw))) if leaves_defaults(annotation) else decode
+
+
+def leaves_defaults(annotation: Any) -> bool:
+    """Return whether with_defaults has something to do for values of an annotation."""
+    return any(
+        isinstance(node, DataclassType)
+        and any(field.default is not NODEFAULT for field in node.fields)
+        for node in _nodes(type_info(annotation), set())
+    )
+
+
+def with_defaults(value: T) -> T:
+    """Give the dataclasses inside a value that msgspec made the defaults that it left out.
+
+    It leaves them to the class, where an attribute finds them, but not ``vars`` nor msgspec itself:
+    such an instance would lose these fields as soon as it is stored or published.
+    """
+    if is_dataclass(value):
+        own = getattr(value, "__dict__", {})  # without one, msgspec sets all fields
+        for field in fields(value):
+            if field.default is not MISSING:
+                own.setdefault(field.name, field.default)
+    for part in _parts_of(value):
+        with_defaults(part)
+    return value
+
+
+def has_set(value: object) -> bool:
+    """Return whether a value is or has a set, whose order is another one in each process."""
+    return isinstance(value, set | frozenset) or any(map(has_set, _parts_of(value)))
+
+
+def _parts_of(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, msgspec.Struct):
+        return [getattr(value, name) for name in value.__struct_fields__]
+    if is_dataclass(value):
+        return [getattr(value, field.name) for field in fields(value)]
+    return ()
 
 
 def plain(value: object) -> Any:
@@ -337,8 +389,7 @@ class Codec:
         self.kind: Kind = _KINDS.get(_bare(annotation), "json")
         # Values of exactly these types always decode to an equal value: no check is needed.
         self._simple = annotation if annotation in (float, bool) else None
-        decoder = msgspec.json.Decoder(annotation, dec_hook=decode_custom)
-        self._decode: Callable[[bytes | msgspec.Raw], Any] = decoder.decode
+        self._decode = decoder(annotation)
 
     @property
     def is_optional(self) -> bool:

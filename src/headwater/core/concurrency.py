@@ -113,7 +113,7 @@ class _Runners(Generic[T]):
         self.group = asyncio.TaskGroup()
 
     async def work(self) -> None:
-        """Run coroutines until none is left, or another task waits for those that are parked."""
+        """Run coroutines until none is left, or another task waits for the parked ones."""
         while True:
             if self._next is None:
                 # The loop calls it when this task waits, or never.

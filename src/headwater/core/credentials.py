@@ -6,15 +6,17 @@ import asyncio
 import inspect
 import math
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headwater.core.logging import Outage
-from headwater.core.masking import FileText
+from headwater.core.masking import FileText, present
 from headwater.errors import BackendUnavailableError, ConfigError
 
 _LOOK_SECONDS = 5.0
@@ -22,7 +24,7 @@ _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 10.0
 """How long callers without a valid login wait for the next one."""
 _LONGEST_FETCH = 60.0
-"""After this a coroutine is cancelled; a thread cannot be."""
+"""After this the function is called again; a coroutine is cancelled, a thread left to itself."""
 _LONGEST_MARGIN = 300.0
 _MARGIN_SHARE = 0.2
 
@@ -43,12 +45,16 @@ class Credentials:
     While one is valid, callers do not wait for the next.
     """
 
-    def __init__(self, source: str, fetch: _Fetch, every: float = math.inf) -> None:
+    def __init__(
+        self, source: str, fetch: _Fetch, every: float = math.inf, first: Login | None = None
+    ) -> None:
         """``fetch`` returns a login and in how many seconds it expires; ``source`` names it.
 
-        It is called again before that, and after ``every`` seconds at the latest.
+        It is called again before that, and after ``every`` seconds at the latest. ``first`` is used
+        as long as there has been no other.
         """
         self._source = source
+        self._first = first
         self._fetch = fetch
         self._every = every
         self._login: Login | None = None
@@ -106,6 +112,8 @@ class Credentials:
                 raise ValueError("its credentials have expired already")
         except Exception as error:  # noqa: BLE001 - a function of the user
             self._due = time.monotonic() + _LOOK_SECONDS
+            if self._login is None and self._first is not None:
+                self._login, self._expires = self._first, math.inf
             self._fail(error)
         else:
             self._outage.recovered(self._source)
@@ -132,11 +140,11 @@ class Credentials:
 
 
 def credentials_of(
-    setting: str, function: str, texts: Sequence[str], read: Callable[[], Login]
+    setting: str, function: str, texts: Sequence[str], read: Callable[..., Login]
 ) -> Credentials | None:
     """Return the credentials from a function ``module:function``, or else from texts of files.
 
-    ``read`` makes a login of the present texts. None means that it stays as the settings have it.
+    ``read`` makes a login of the texts. None means that it stays as the settings have it.
     """
     if function:
         called = _loaded(setting, function)
@@ -146,22 +154,45 @@ def credentials_of(
         return None
 
     async def look() -> tuple[Login, float]:
-        return read(), math.inf  # while a file cannot be read, its last text holds
+        # While a file cannot be read, its last text holds: at first that of the settings, since a
+        # task on another machine may not have the file.
+        return read(*map(present, texts)), math.inf
 
-    return Credentials(f"reading {' and '.join(files)}", look, _LOOK_SECONDS)
+    return Credentials(f"reading {' and '.join(files)}", look, _LOOK_SECONDS, read(*texts))
 
 
 async def _call(function: Callable[[], Any]) -> tuple[Login, float]:
-    if inspect.iscoroutinefunction(function):
-        async with asyncio.timeout(_LONGEST_FETCH):
+    async with asyncio.timeout(_LONGEST_FETCH):
+        if inspect.iscoroutinefunction(function):
             answer = await function()
-    else:
-        answer = await asyncio.to_thread(function)
+        else:
+            answer = await _in_thread(function)
     user, password, expires_at = answer
     if expires_at is None:
         return Login(user or "", password), math.inf
-    moment = expires_at.timestamp() if isinstance(expires_at, datetime) else float(expires_at)
-    return Login(user or "", password), moment - time.time()
+    if isinstance(expires_at, datetime):
+        if expires_at.tzinfo is None:
+            raise ValueError(
+                "its expires_at has no time zone; return datetime.now(UTC) + lifetime, or seconds "
+                "since 1970"
+            )
+        expires_at = expires_at.timestamp()
+    return Login(user or "", password), float(expires_at) - time.time()
+
+
+def _in_thread(function: Callable[[], Any]) -> asyncio.Future[Any]:
+    """Call a function in a separate thread: one that hangs keeps neither others nor the end."""
+    answer: Future[Any] = Future()
+
+    def call() -> None:
+        try:
+            answer.set_result(function())
+        except BaseException as error:  # noqa: BLE001 - a function of the user
+            answer.set_exception(error)
+
+    answer.set_running_or_notify_cancel()  # cancelling the wait leaves the answer alone
+    threading.Thread(target=call, name="headwater-credentials", daemon=True).start()
+    return asyncio.wrap_future(answer)
 
 
 def _loaded(setting: str, name: str) -> Callable[[], Any]:

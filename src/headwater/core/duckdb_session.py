@@ -149,7 +149,7 @@ def session(scratch: Path, *, threads: int = MAX_THREADS) -> Iterator[Session]:
 
 
 def connect(folder: Path | None = None, *, threads: int = MAX_THREADS) -> duckdb.DuckDBPyConnection:
-    """Open a DuckDB in memory; what does not fit there is written to a folder of its own."""
+    """Open a DuckDB in memory; larger data is written to a temporary folder."""
     memory = session_memory()
     connection = duckdb.connect(
         ":memory:",
@@ -165,7 +165,8 @@ def connect(folder: Path | None = None, *, threads: int = MAX_THREADS) -> duckdb
         },
     )
     # DuckDB takes some programs for terminals, and would draw on their standard output.
-    connection.execute("SET TimeZone = 'UTC'; SET enable_progress_bar = false")
+    # The pragma, because in a notebook without ipywidgets the setting itself cannot be changed.
+    connection.execute("SET TimeZone = 'UTC'; PRAGMA disable_progress_bar")
     if folder is not None:
         connection.execute(f"SET max_temp_directory_size = '{memory * _DISK_BYTES}B'")
     return connection

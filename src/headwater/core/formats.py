@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping
 from datetime import date, datetime, timedelta
 from decimal import Context, Decimal, localcontext
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from headwater.core.codec import encode_custom
+from headwater.core.codec import encode_custom, has_set
 
 WIDEST = 1000
 """The largest width and precision of a format."""
@@ -79,7 +79,7 @@ def as_text(value: object) -> str:
         return value.isoformat()
     # Enums, dates, decimals and similar types become the text or number of their JSON form.
     is_plain = type(value) in _PLAIN_TYPES
-    plain = value if is_plain else msgspec.to_builtins(value, enc_hook=encode_custom)
+    plain = value if is_plain else _builtins(value)
     if isinstance(plain, str | int | float):
         return str(plain)
     return msgspec.json.encode(plain).decode()
@@ -92,7 +92,7 @@ def formatted(value: object, text: str) -> str:
     """
     spec = parse_spec(text)
     if type(value) not in _PLAIN_TYPES:
-        value = msgspec.to_builtins(value, builtin_types=_KEPT_TYPES, enc_hook=encode_custom)
+        value = _builtins(value, _KEPT_TYPES)
     if spec.is_date:
         return _format_date(value, text)
     is_number = isinstance(value, int | float | Decimal)
@@ -106,6 +106,12 @@ def formatted(value: object, text: str) -> str:
         return format(value, text)
     except OverflowError as error:
         raise ValueError("the number is too large for it") from error
+
+
+def _builtins(value: object, kept: tuple[type, ...] = ()) -> Any:
+    """Return a value in builtin types, with sets in an order that is the same in each process."""
+    order: Literal["deterministic"] | None = "deterministic" if has_set(value) else None
+    return msgspec.to_builtins(value, builtin_types=kept, order=order, enc_hook=encode_custom)
 
 
 def _format_decimal(value: Decimal, text: str, spec: Spec) -> str:

@@ -23,7 +23,7 @@ _MOST_COLUMNS = 30
 
 _LINE = "rgba(128,128,128,.35)"
 _CELL = (
-    f"padding:3px 12px 3px 0;border:0;border-bottom:1px solid {_LINE};background:none;"
+    f"padding:3px 12px 3px 4px;border:0;border-bottom:1px solid {_LINE};background:none;"
     "vertical-align:top;max-width:48ch;overflow-wrap:break-word;"
 )
 _SHORT = 40
@@ -34,7 +34,7 @@ _TABLE = "border-collapse:collapse;border:0;margin:4px 0;font-variant-numeric:ta
 
 
 def box(*parts: str) -> str:
-    """Return parts below each other; what is too wide can be scrolled."""
+    """Return parts below each other; parts that are too wide can be scrolled."""
     return f'<div style="max-width:100%;overflow-x:auto">{"".join(parts)}</div>'
 
 
@@ -67,7 +67,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def facts(values: Mapping[str, object]) -> str:
-    """Return named values, one for each line, without those that are empty."""
+    """Return named values, one for each line, except empty ones."""
     rows = "".join(
         f"<tr>{_cell('th', text(name), f'text-align:left;font-weight:normal;{_FAINT};')}"
         f"{_value_cell(value, is_left=True)}</tr>"

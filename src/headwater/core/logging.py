@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any, Literal, Protocol, TextIO
+from typing import Any, Literal, NamedTuple, Protocol, TextIO
 
 import msgspec
 
@@ -185,8 +185,13 @@ class Log:
     def advise(self, event: str, **fields: Any) -> None:
         """Log a warning about the configuration, which a script without logging shows as well."""
         self._write("warning", event, fields)
+        self.show("; ".join([event, *(f"{name}: {value}" for name, value in fields.items())]))
+
+    def show(self, text: str) -> None:
+        """Warn a script without logging once of what its log would have."""
         if not self._sink.is_seen():
-            warnings.warn(str(_Message(event, fields)), stacklevel=2)
+            # No line of ours stands below it.
+            warnings.warn_explicit(printable(text), UserWarning, "headwater", 1, registry=_SHOWN)
 
     def info_each(self, records: Iterable[LogRecord]) -> None:
         """Log many records, which are created only if the level is enabled."""
@@ -230,8 +235,15 @@ def _pairs(fields: Mapping[str, Any]) -> Iterator[str]:
     return (f"{name}={printable(str(value))}" for name, value in fields.items())
 
 
+_SHOWN: dict[str | tuple[str, type[Warning], int], int] = {}
 log = Log()
 atexit.register(log.flush)
+
+
+class _Failing(NamedTuple):
+    since: float
+    latest: float
+    error: Exception
 
 
 class Outage:
@@ -243,7 +255,7 @@ class Outage:
     def __init__(self, part: str) -> None:
         self._part = part
         self._since = 0.0
-        self._failed_at: dict[str | int, float] = {}
+        self._failing: dict[str | int, _Failing] = {}
         self._logged: set[str] = set()
 
     def report(
@@ -258,9 +270,10 @@ class Outage:
         now = time.monotonic()
         if not self._is_ongoing(now):
             self._since = now
-            self._failed_at.clear()
+            self._failing.clear()
             self._logged.clear()
-        self._failed_at[who] = now
+        before = self._failing.get(who)
+        self._failing[who] = _Failing(before.since if before else now, now, error)
         key = "unavailable" if isinstance(error, BackendUnavailableError) else f"{problem}: {error}"
         if key not in self._logged:
             self._logged.add(key)
@@ -269,7 +282,7 @@ class Outage:
 
     def recovered(self, who: str | int) -> None:
         """Record the success of a caller; log the end of the outage after the last one."""
-        if self._failed_at.pop(who, None) is None:
+        if self._failing.pop(who, None) is None:
             return
         now = time.monotonic()
         if not self._is_ongoing(now):
@@ -288,13 +301,18 @@ class Outage:
         else:
             self.recovered(who)
 
+    def lasting(self, callers: Iterable[str | int], seconds: float) -> Exception | None:
+        """Return the error of one of the callers that has failed for so long, if there is one."""
+        failing = (self._failing[who] for who in callers if who in self._failing)
+        return next((each.error for each in failing if each.latest - each.since > seconds), None)
+
     @property
     def is_ongoing(self) -> bool:
         """Whether a caller failed lately and has not succeeded since."""
         return self._is_ongoing(time.monotonic())
 
     def _is_ongoing(self, now: float) -> bool:
-        return any(now - failed_at < _FORGET_SECONDS for failed_at in self._failed_at.values())
+        return any(now - each.latest < _FORGET_SECONDS for each in self._failing.values())
 
 
 Forward = Callable[[logging.LogRecord, dict[str, Any]], None]

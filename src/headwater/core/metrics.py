@@ -55,9 +55,9 @@ class TallyCounter(Collector):
         self._counts: Tally[tuple[str, ...]] = Tally({(label,): 0 for label in initial})
         REGISTRY.register(self)
 
-    def add(self, *labels: str) -> None:
-        """Count one more of these labels."""
-        self._counts[labels] += 1
+    def add(self, *labels: str, count: int = 1) -> None:
+        """Count one more of these labels; with 0, only let them be listed."""
+        self._counts[labels] += count
 
     def collect(self) -> Iterator[Metric]:
         """Return the counter as a metric of the library."""

@@ -131,7 +131,7 @@ def bar(*columns: Any, **fields: Any) -> Iterator[Callable[..., None] | None]:
 
 @contextmanager
 def _notebook(title: str) -> Iterator[Show]:
-    """Show a bar below the cell, and at the end what was counted and how long that took."""
+    """Show a bar below the cell, and at the end the count and the duration."""
     from headwater.core import html  # noqa: PLC0415 - only notebooks need it
 
     started = drawn = time.monotonic()

@@ -122,8 +122,15 @@ def _duckdb(session: Session, name: str, location: str) -> str:
 
 
 def _attach_duckdb(session: Session, location: str) -> str:
-    alias = identifier(f"file {location}")
-    session.run(f"ATTACH IF NOT EXISTS {text(location)} AS {alias} (READ_ONLY)")
+    """Attach a file under the name that views in it give to it, if that is free; return it."""
+    attached = session.run("SELECT database_name, path FROM duckdb_databases()").fetchall()
+    if same := [name for name, path in attached if path and Path(path).samefile(location)]:
+        return identifier(same[0])
+    schemas = session.run("SELECT schema_name FROM duckdb_schemas()").fetchall()
+    taken = {"", *(name.casefold() for name, *_ in (*attached, *schemas))}
+    own = Path(location).name.partition(".")[0]
+    alias = identifier(f"file {location}" if own.casefold() in taken else own)
+    session.run(f"ATTACH {text(location)} AS {alias} (READ_ONLY)")
     return alias
 
 

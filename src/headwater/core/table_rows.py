@@ -20,7 +20,8 @@ from typing import IO, Any, NamedTuple, TypeAlias
 import duckdb
 import msgspec
 
-from headwater.core.duckdb_session import connect, headline
+from headwater.core.duckdb_session import connect, headline, identifier
+from headwater.core.exact_columns import exact, is_inexact
 
 LARGEST_LINE = 256 * 1024 * 1024
 """Most bytes of a line; longer ones would not fit into memory."""
@@ -45,7 +46,7 @@ FROM parquet_file_metadata($1)
 """
 # JSON, because times, decimals and nested values would have types that JSON does not support.
 _PARQUET_PAGE = """
-SELECT to_json(headwater_row) FROM (
+SELECT to_json(headwater_row), {} FROM (
     SELECT * EXCLUDE (file_row_number) FROM read_parquet($1, file_row_number = true)
     WHERE file_row_number >= $2 AND file_row_number < $3
 ) AS headwater_row
@@ -56,7 +57,8 @@ class TableRow(NamedTuple):
     """A row of a file, as its bytes and as its values; or the problem for which it has none.
 
     ``position`` is how many bytes of the file were read for it. ``texts`` has the texts of the
-    values that a CSV file may mean as text, but were taken for numbers, true or false.
+    values that a CSV file may mean as text, but were taken for numbers, true or false; and the
+    values of Parquet with decimals or blobs, which have texts in place of these, blobs in base64.
     """
 
     position: int
@@ -64,7 +66,7 @@ class TableRow(NamedTuple):
     raw: bytes
     values: dict[str, Any]
     problem: str = ""
-    texts: Mapping[str, str] = MappingProxyType({})
+    texts: Mapping[str, Any] = MappingProxyType({})
 
 
 TableRows: TypeAlias = Iterator[TableRow]
@@ -172,17 +174,29 @@ def parquet_rows(file: Path) -> TableRows:
         with connect(threads=1) as connection:
             rows, uncompressed = connection.execute(_PARQUET_SIZE, [name]).fetchall()[0]
             page = max(1, min(_MAX_PAGE, _PAGE_BYTES * rows // max(1, int(uncompressed or 0))))
+            sql = _PARQUET_PAGE.format(_exact_columns(connection, name))
             for start in range(0, rows, page):
-                page_rows = connection.execute(
-                    _PARQUET_PAGE, [name, start, start + page]
-                ).fetchall()
-                for number, (row,) in enumerate(page_rows, start + 1):
+                page_rows = connection.execute(sql, [name, start, start + page]).fetchall()
+                for number, (row, texts) in enumerate(page_rows, start + 1):
                     values = _from_duckdb(row).items()
                     present = {name: v for name, v in values if v is not None and v == v}
                     position = size * number // rows
-                    yield TableRow(position, f"{file}, row {number}", row.encode(), present)
+                    where, exact_texts = f"{file}, row {number}", _from_duckdb(texts)
+                    yield TableRow(position, where, row.encode(), present, texts=exact_texts)
     except duckdb.Error as error:
         yield TableRow(size, str(file), b"", {}, f"not a Parquet file: {headline(error)}")
+
+
+def _exact_columns(connection: duckdb.DuckDBPyConnection, name: str) -> str:
+    """Return the SQL of a JSON object with the columns whose values JSON would change."""
+    file = connection.sql("SELECT * FROM read_parquet($1)", params=[name])
+    fields = (
+        f"{identifier(column)} := {exact(identifier(column), kind)}"
+        for column, kind in zip(file.columns, file.types, strict=True)
+        if is_inexact(kind)
+    )
+    packed = ", ".join(fields)
+    return f"to_json(struct_pack({packed}))" if packed else "'{}'"
 
 
 def _from_duckdb(row: str) -> dict[str, Any]:

@@ -6,7 +6,9 @@ import base64
 import re
 import ssl
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
+from typing import Any
 
 from headwater.errors import ConfigError
 
@@ -48,6 +50,24 @@ _REASONS = (
 _CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
 # The end of the validity, as X.509 encodes it: two times, of two or of four digits for the year.
 _VALIDITY = re.compile(rb"\d{10,12}Z(?:\x17\x0d(\d{12})|\x18\x0f(\d{14}))Z")
+
+
+def exposure(server: Any, encryption: ssl.SSLObject | None) -> str | None:
+    """Return how others can read or answer requests to a server; empty if they cannot.
+
+    ``server`` is the address of the peer. Return None if it is on this machine.
+    """
+    if is_on_this_machine(server):
+        return None
+    if encryption is None:
+        return "not encrypted"
+    is_checked = encryption.context.verify_mode != ssl.CERT_NONE
+    return "" if is_checked else "encrypted, but to an unchecked server"
+
+
+def is_on_this_machine(server: Any) -> bool:
+    """Return whether the address of a peer is a loopback address, or the path of a socket."""
+    return not isinstance(server, tuple) or ip_address(server[0].partition("%")[0]).is_loopback
 
 
 def client_context(

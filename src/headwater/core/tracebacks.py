@@ -7,8 +7,10 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
+_HEADWATER = str(Path(__file__).parents[1])
 _PLACE = re.compile(r'^  File "(.+)", line (\d+), in .+(?:\n    (.+))?$', re.MULTILINE)
 
 
@@ -75,6 +77,7 @@ def last_line(text: str) -> str:
     places = _PLACE.findall(text)
     if not places:
         return ""
-    own = [place for place in places if "site-packages" not in place[0]]
+    foreign = ("site-packages", _HEADWATER)
+    own = [place for place in places if not any(folder in place[0] for folder in foreign)]
     file, number, code = (own or places)[-1]
     return f"{file}:{number}: {code.strip()}" if code else f"{file}:{number}"

@@ -23,7 +23,7 @@ _CONNECT_TIMEOUT = "10"
 _EXTRA = "sources"
 
 
-def load_extension(session: Session, name: str) -> None:
+def load_extension(session: Session, name: str, extra: str = _EXTRA) -> None:
     """Load an extension of DuckDB from its package, or the one that was installed by DuckDB.
 
     Nothing is downloaded. DuckDB checks the signature of the file.
@@ -37,7 +37,7 @@ def load_extension(session: Session, name: str) -> None:
     try:
         session.run(f"LOAD {name}")
     except duckdb.Error as error:
-        raise MissingExtraError(f"DuckDB's extension {name}", _EXTRA) from error
+        raise MissingExtraError(f"DuckDB's extension {name}", extra) from error
 
 
 def attach_postgres(session: Session, url: str) -> str:

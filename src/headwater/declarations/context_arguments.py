@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headwater.core.codec import with_defaults
 from headwater.declarations.contexts import ContextDef, reference
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.retrievers import RetrieverDef
@@ -82,7 +83,7 @@ def bind_named(
 
 def _typed(value: Any, kind: Any, name: str) -> Any:
     try:
-        return msgspec.convert(value, kind)
+        return with_defaults(msgspec.convert(value, kind))
     except msgspec.ValidationError as error:
         if (number := _whole_number(value, kind)) is not None:
             return number

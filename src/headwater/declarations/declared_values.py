@@ -50,7 +50,7 @@ class SqlOptions(StoredOptions, total=False):
     freshness: FreshnessBy
 
 
-class SearchOptions(TypedDict, total=False):
+class DeclaredSearch(TypedDict, total=False):
     """The options of retrievers that search an index."""
 
     filters: Mapping[str, Any] | None
@@ -130,7 +130,7 @@ def stored_feature(
 
 
 def index_retriever(
-    store: HasRuntime[Runs], name: str, /, *, index: IndexRef, **options: Unpack[SearchOptions]
+    store: HasRuntime[Runs], name: str, /, *, index: IndexRef, **options: Unpack[DeclaredSearch]
 ) -> RetrieverFunction[[str]]:
     """Declare a search of an index whose one parameter is the query.
 

@@ -25,7 +25,12 @@ from typing import (
 import msgspec
 from msgspec.inspect import CustomType, DataclassType, StructType, TypedDictType, type_info
 
-from headwater.core.codec import PydanticModel, check_supported, decode_custom
+from headwater.core.codec import (
+    PydanticModel,
+    check_supported,
+    decode_custom,
+    leaves_defaults,
+)
 from headwater.declarations.checks import Declaration, calling_frame, location_of_frame
 from headwater.declarations.entity_decorator import DeclaringStore
 from headwater.declarations.events import Event, EventDef
@@ -77,6 +82,7 @@ def event(store: DeclaringStore, event_type: str, /) -> Callable[[type[T]], type
             cls,
             declaration.location,
             msgspec.json.Decoder(cls, dec_hook=decode_custom),
+            leaves_defaults(cls),
             _description(cls),
         )
         runtime_of(store).registry.add_event(declared)

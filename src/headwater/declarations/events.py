@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from headwater.core.codec import PydanticModel, decode_custom
+from headwater.core.codec import PydanticModel, decode_custom, with_defaults
 from headwater.errors import EventError
 from headwater.errors.hints import Location, closest
 from headwater.model.values import ServiceEvent, new_id
@@ -55,6 +55,8 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
     payload: Any
     location: Location
     decoder: msgspec.json.Decoder[Any]
+    leaves_defaults: bool
+    """Whether a payload that msgspec made is without its defaults."""
     description: str = ""
 
     @property
@@ -91,7 +93,7 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
         return Event(
             event.event_type,
             event.entity_id,
-            payload,
+            with_defaults(payload) if self.leaves_defaults else payload,
             event.timestamp,
             event.event_id,
             event.traceparent,

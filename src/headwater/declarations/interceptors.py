@@ -21,7 +21,7 @@ from headwater.model.contexts import Overrides
 from headwater.model.events import PublishResult
 from headwater.model.lineage import Context
 from headwater.model.values import ServiceEvent
-from headwater.ports import IndexVersion, Outcome, Subjects, no_subjects
+from headwater.ports import BatchOutcome, IndexVersion, Subjects, no_subjects
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,7 +89,7 @@ class Search(Protocol):
     ) -> Coroutine[Any, Any, SearchResult]: ...
 
 
-Commit = Callable[[Outcome], Coroutine[Any, Any, None]]
+Commit = Callable[[BatchOutcome], Coroutine[Any, Any, None]]
 """`Bus.commit`."""
 Assemble = Callable[
     [ContextDef, Sequence[Any], Mapping[str, Any], Overrides], Coroutine[Any, Any, Context]

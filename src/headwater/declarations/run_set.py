@@ -22,7 +22,7 @@ class RunSet:
     ) -> None:
         self.triggered = tuple(triggered)
         self.code = code
-        """The hash of the code of all declared handlers, also of those that do not run."""
+        """The hash of the code of all declared handlers, also of handlers that do not run."""
         self.by_event_type: dict[str, tuple[FeatureDef, ...]] = {}
         """The versions that each event type triggers; none of Headwater's own types does."""
         self.touches: dict[str, frozenset[str]] = {}

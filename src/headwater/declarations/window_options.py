@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import partial
+from operator import attrgetter
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from headwater.core.codec import Codec
+from headwater.core.codec import Codec, plain
 from headwater.declarations.filters import filtered_fields, matches, parse_filters
-from headwater.declarations.windows import WindowDef, WindowMember
+from headwater.declarations.windows import WindowDef, WindowMember, form_of
 from headwater.errors import FeatureValueError, InvalidInputError
 from headwater.windows.plan import (
     NUMERIC,
@@ -32,6 +33,7 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("count", "distinct"), int),
     **dict.fromkeys(("avg", "stddev", "percentile", "rate"), float),
 }
+_ONE_FORM = (float, datetime)
 _UNITS = {"count": "", "distinct": "", "rate": "1/s"}
 
 
@@ -81,13 +83,20 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
     kind = annotation if options.value is None else _field_type(fields, options.value)
     for aggregate in aggregates:
         _check_type(aggregate, kind, is_whole=options.value is None and fields is not None)
+    value_form = form_of(kind)
+    by_form = None if options.by is None else form_of(_field_type(fields, options.by))
+    used = {options.value, options.by, *filtered}
+    defaults = {name: value for name, value in _defaults(annotation).items() if name in used}
+    # What states of before did not depend on is left out while it is not used: they stay valid.
+    forms = [defaults, by_form is not None, value_form is not None and kind not in _ONE_FORM]
+    chosen = [(options.value, options.by, where)] if fields is not None else []
     plan = WindowPlan(
         windows,
         aggregates,
         is_int=kind is int,
         is_keyed=options.by is not None,
         max_keys=_max_keys(options),
-        selection=repr((options.value, options.by, where)) if fields is not None else "",
+        selection="".join(map(repr, chosen + ([forms] if any(forms) else []))),
     )
     members = {
         f"{name}_{aggregate.name}_{window.name}": Member(window, aggregate)
@@ -100,8 +109,9 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
         options.value,
         options.by,
         None if where is None else partial(matches, where),
-        is_float=kind is float,
-        is_time=kind is datetime,
+        value_form,
+        by_form,
+        defaults or None,
         filters=options.where or None,
     )
     features = {}
@@ -185,6 +195,18 @@ def contribution_fields(annotation: Any) -> dict[str, Any] | None:
         hints = get_type_hints(info.cls)
         return {field.encode_name: hints[field.name] for field in info.fields}
     return None
+
+
+def _defaults(annotation: Any) -> dict[str, Any]:
+    """Return the defaults of the fields of contributions, as they are in JSON."""
+    info = msgspec.inspect.type_info(annotation)
+    if not isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        return {}
+    return {
+        field.encode_name: plain(field.default)
+        for field in sorted(info.fields, key=attrgetter("encode_name"))
+        if field.default is not msgspec.NODEFAULT
+    }
 
 
 def _field_type(fields: Mapping[str, Any] | None, field: str) -> Any:

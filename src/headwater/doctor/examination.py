@@ -215,7 +215,14 @@ def _add_key_sources(settings: Settings, keys: Mapping[str, ApiKey], report: Fin
         report.ok(_KEYS, f"tokens of {settings.oidc.issuer}", "oidc.issuer")
     if settings.api_keys or keys or settings.oidc.issuer:
         return
-    if settings.env == "production":
+    if Path(settings.keys_file).exists():
+        problem = "the keys file has no key, so a server refuses every request"
+        remedy = (
+            "create a key with `headwater keys create NAME --scope admin`, or remove the file "
+            "and restart the server"
+        )
+        report.warning(_KEYS, problem, remedy, settings.keys_file)
+    elif settings.env == "production":
         report.error(
             _KEYS,
             "production has no API key, so the server does not start",

@@ -1,4 +1,4 @@
-"""Checks of the models of contexts: how exactly their tokens are counted, and what was billed."""
+"""Checks of the models of contexts: how exactly their tokens are counted, and the billed tokens."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -26,7 +26,7 @@ from headwater.doctor.workload import (
 )
 from headwater.engine import last_hour as hour
 from headwater.engine.last_hour import STEP, ContextCounts, LastHour, summed
-from headwater.engine.objectives import NO_OBJECTIVES, ObjectiveCounts
+from headwater.engine.objectives import NO_OBJECTIVES, ObjectiveCounts, ObjectiveKey, noted_counts
 from headwater.errors import HeadwaterError
 from headwater.model.dead_letters import LetterGroups
 from headwater.model.health import (
@@ -93,6 +93,8 @@ class _Observed(NamedTuple):
     workload: Workload
     indexes: Sequence[IndexStatus]
     problem: str = ""
+    results: Mapping[tuple[ObjectiveKey, str, str], int] = {}
+    """Of the objectives, in workers that are not processes of this server."""
 
 
 class StoreOverview:
@@ -112,9 +114,10 @@ class StoreOverview:
         counts: ObjectiveCounts = NO_OBJECTIVES,
     ) -> Overview:
         """Return how the store is, given the health of its parts and what the workers know."""
-        objectives = counts.states()
         samples = self._hour.samples().samples
-        observed, inspected = await asyncio.gather(self._observe(health), self._inspections())
+        observed, inspected = await asyncio.gather(
+            self._observe(health, has_objectives=bool(counts.targets)), self._inspections()
+        )
         findings = judge(self._store, observed.workload, open_breakers, samples)
         if observed.problem and all(part.ok for part in health):
             report = Findings("workload", "the store")
@@ -122,6 +125,7 @@ class StoreOverview:
             concern = Concern(subject="The store", summary="does not answer", detail=problem)
             report.concern("error", "store", problem, "see `GET /readyz` and the log", concern)
             findings += report.all
+        objectives = counts.plus(observed.results).states()
         findings += judge_objectives(objectives)
         overview = overview_of(observed.workload, findings, inspected, observed.indexes, samples)
         overview = replace(overview, objectives=objectives)
@@ -129,14 +133,18 @@ class StoreOverview:
             overview = replace(overview, waiting=None, dead_letters=None)
         return replace(overview, since=await self._since(overview))
 
-    async def _observe(self, health: Sequence[Health]) -> _Observed:
+    async def _observe(self, health: Sequence[Health], *, has_objectives: bool) -> _Observed:
         try:
             async with asyncio.timeout(_ANSWER_SECONDS):
                 workload = await observe(self._store, health)
+                notes = (await runtime_of(self._store).open()).backends.notes
+                owners = {lag.owner for lag in workload.lags if lag.owner}
+                results = await noted_counts(notes, owners) if has_objectives else {}
                 try:
-                    return _Observed(workload, await self._store.indexes.list())
+                    indexes = await self._store.indexes.list()
                 except HeadwaterError:
-                    return _Observed(workload, [])  # the health of their server says why
+                    indexes = []  # the health of their server says why
+                return _Observed(workload, indexes, results=results)
         except TimeoutError:
             problem = f"it did not answer within {_ANSWER_SECONDS:g} s"
         except HeadwaterError as error:
@@ -344,7 +352,7 @@ def _title(concerns: Sequence[OverviewFinding], workload: Workload, samples: hou
 def subtitle_of(
     concerns: Sequence[OverviewFinding], workload: Workload, samples: hour.Samples
 ) -> str:
-    """Return why it is so, and what it means."""
+    """Return the reason and the consequence."""
     if not concerns and not _has_worked(workload, samples):
         return "Workers hold all partitions, and no event has arrived yet."
     contexts = summed(hour.by_context(samples).values())

@@ -14,7 +14,7 @@ from headwater.declarations.registry import Registry
 from headwater.declarations.runtime import runtime_of
 from headwater.declarations.series import undeclared_entities
 from headwater.engine.last_hour import Samples, by_context
-from headwater.engine.objectives import unknown_objectives
+from headwater.engine.objectives import uncounted_objectives
 from headwater.engine.worker.contention import ContendedEntity, read_contended
 from headwater.errors import EntityChangedError, HeadwaterError, IndexKeyChangedError
 from headwater.features.refresh_outcomes import RefreshOutcome, RefreshOutcomes
@@ -181,11 +181,12 @@ def judge_objectives(objectives: Sequence[ObjectiveState]) -> list[Finding]:
 
 
 def _add_objectives(store: FeatureStore, report: Findings) -> None:
-    """Warn about objectives of what is not declared."""
-    unknown = unknown_objectives(store.settings.objectives, runtime_of(store).registry)
-    if unknown and runtime_of(store).registry.features:
-        what = f"{', '.join(unknown)}: the features file declares no such name"
-        report.warning("objectives", what, "correct the name in [objectives], or remove it")
+    """Warn about objectives that nothing can ever count for."""
+    registry = runtime_of(store).registry
+    if registry.features:
+        for setting, why in uncounted_objectives(store.settings.objectives, registry).items():
+            what, _, remedy = why.partition("; ")
+            report.warning("objectives", f"{setting} is never counted: {what}", remedy)
 
 
 def _add_partitions(workload: Workload, report: Findings) -> None:

@@ -62,9 +62,16 @@ class Administration:
         """Restore online values from history."""
         engine = self._engine
         await engine.backends.lifecycle.check_files()  # damage would become a current value
-        async with engine.backends.lifecycle.restoring(adopt=adopt):
-            await engine.catalog.follow()  # adopted history may have brought its catalog
-            return await engine.reconciler.rebuild(progress)
+        async with engine.backends.lifecycle.restoring(adopt=adopt) as lacking:
+            # Adopted history may have brought its catalog.
+            others = sorted(
+                name
+                for name, entry in (await engine.catalog.follow()).features.items()
+                if entry.active and name not in engine.registry.features
+            )
+            if others:
+                log.warning("features of other files are not restored", features=others)
+            return await engine.reconciler.rebuild(progress, lacking)
 
     async def audit(self, *, limit: int, records: int, progress: OnStep | None) -> AuditReport:
         """Compare online values and those of recorded contexts with history."""
@@ -89,16 +96,17 @@ class Administration:
         if retention == Retention():
             retention = Retention.configured(engine.settings.retention)
         retention.check_windows(engine.registry.features, await engine.catalog.follow())
-        horizons = retention.horizons(engine.clock.now())
+        now = engine.clock.now()
+        horizons = retention.horizons(now)
         if dry_run:
-            return await prune(engine.backends, engine.catalog, horizons, dry_run=True)
+            return await prune(engine.backends, engine.catalog, horizons, now, dry_run=True)
         async with audited(engine, "admin.prune", before=horizons):
-            return await prune(engine.backends, engine.catalog, horizons)
+            return await prune(engine.backends, engine.catalog, horizons, now)
 
     async def forget(
         self, entity: str, entity_id: str | int, *, reason: str, allow_return: bool, dry_run: bool
     ) -> ForgetReport:
-        """Erase an entity, or count what it has."""
+        """Erase an entity, or count its data."""
         engine = self._engine
         definition = engine.registry.entity(entity)
         # Events are accepted with ids that the entity's type refuses, and can be erased too.
@@ -151,7 +159,9 @@ class Administration:
                 await enter(owned, owned_id)
                 erased.append(Erased(owned, owned_id, kept))
         erasure = Erasure(engine, erased, reason, dry_run)
-        counts = {"waiting": await self._waiting({each.entity_id for each in erased})}
+        counts: dict[str, Any] = {
+            "waiting": await self._waiting({each.entity_id for each in erased})
+        }
         # Places may share a step.
         for erase in dict.fromkeys(place.erase for place in PLACES):
             if erase is not None:
@@ -225,7 +235,7 @@ class Administration:
     async def _sources(
         self, entity: EntityDef, entity_ids: Sequence[str]
     ) -> tuple[list[str], list[str]]:
-        """Return the SQL features whose query returns some, and those that cannot be run."""
+        """Return the SQL features whose query returns some, and the ones whose query fails."""
         sources: list[str] = []
         unchecked: list[str] = []
         registry = self._engine.registry

@@ -91,6 +91,7 @@ class Engine(Services, frozen=True):
     events: EventLog
     letters: Letters
     ownership: Ownership
+    objectives: Objectives
     tracer: Tracer | None
 
     async def warm_up(self) -> None:
@@ -179,7 +180,7 @@ def wire(registry: Registry, settings: Settings, clock: Clock, backends: Backend
         ),
         assembler=assembler,
         recorded=RecordedContexts(services, reader, assembler),
-        reconciler=Reconciler(registry, backends, clock),
+        reconciler=Reconciler(registry, backends, clock, settings.partitions),
         feature_catalog=FeatureCatalog(services),
         value_history=ValueHistory(services),
         windows=WindowViews(registry, reader),
@@ -187,5 +188,6 @@ def wire(registry: Registry, settings: Settings, clock: Clock, backends: Backend
         events=EventLog(services),
         letters=Letters(services),
         ownership=Ownership(services),
+        objectives=objectives,
         tracer=tracer,
     )

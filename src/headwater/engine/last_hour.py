@@ -19,6 +19,7 @@ from headwater.core.logging import Outage
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
 from headwater.engine.worker.worker import Opens
+from headwater.model.admin import ConsumerLag
 from headwater.model.contexts import RecordSummary
 from headwater.ports import Cached, RecordQuery
 
@@ -80,7 +81,7 @@ class ContextCounts(msgspec.Struct, frozen=True, array_like=True):
         return None
 
 
-class Sample(msgspec.Struct, frozen=True, array_like=True):
+class HourSample(msgspec.Struct, frozen=True, array_like=True):
     """The state at a time, and the contexts of the ten seconds before it.
 
     A sample of a time in which no server ran has no backlog: only records tell about it.
@@ -91,7 +92,7 @@ class Sample(msgspec.Struct, frozen=True, array_like=True):
     backlog: Backlog | None = None
 
 
-Samples = Sequence[Sample | None]
+Samples = Sequence[HourSample | None]
 
 
 class Hour(NamedTuple):
@@ -107,7 +108,7 @@ class OpensAtTimes(Opens, Protocol):
     clock: Clock
 
 
-_decode = msgspec.json.Decoder(list[Sample]).decode
+_decode = msgspec.json.Decoder(list[HourSample]).decode
 
 
 class LastHour:
@@ -119,7 +120,7 @@ class LastHour:
 
     def __init__(self, store: HasRuntime[OpensAtTimes]) -> None:
         self._runtime = runtime_of(store)
-        self._samples: dict[int, Sample] = {}
+        self._samples: dict[int, HourSample] = {}
         self._outage = Outage("last hour")
 
     @asynccontextmanager
@@ -171,13 +172,17 @@ class LastHour:
         The times shortly before are counted again, for a record that was stored late.
         """
         start = max(first, self._newest(first) + STEP - _LATE_SECONDS)
-        backlog = await _backlog(engine)
+        lags = await engine.backends.bus.lag()
+        backlog = await _backlog(engine, lags)
+        await engine.objectives.count_waiting(lags[:-1], engine.backends.notes)
         counted = await self._contexts(engine, start - STEP, at)
         for moment, contexts in counted.items():
             sample = self._samples.get(moment)
             if sample or contexts:
-                self._samples[moment] = Sample(moment, contexts, sample.backlog if sample else None)
-        self._samples[at] = Sample(at, counted.get(at, {}), backlog)
+                self._samples[moment] = HourSample(
+                    moment, contexts, sample.backlog if sample else None
+                )
+        self._samples[at] = HourSample(at, counted.get(at, {}), backlog)
         await asyncio.gather(*(self._store(engine, block) for block in _blocks(start, at)))
 
     async def _store(self, engine: Engine, block: int) -> None:
@@ -232,9 +237,8 @@ def _blocks(first: int, last: int) -> range:
     return range(first // _BLOCK, last // _BLOCK + 1)
 
 
-async def _backlog(engine: Engine) -> Backlog:
-    backends, now = engine.backends, engine.clock.now()
-    lags, letters = await backends.bus.lag(), await backends.dead_letters.count()
+async def _backlog(engine: Engine, lags: Sequence[ConsumerLag]) -> Backlog:
+    now, letters = engine.clock.now(), await engine.backends.dead_letters.count()
     oldest = min((lag.oldest_at for lag in lags if lag.oldest_at), default=now)
     return Backlog(
         [lag.committed for lag in lags],

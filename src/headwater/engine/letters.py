@@ -72,7 +72,7 @@ class Letters:
     async def settle(
         self, action: Action, ids: Sequence[str], *, partial: bool, **query: Any
     ) -> list[SettledLetter]:
-        """Settle the letters that are named, all or none, or those that a query finds."""
+        """Settle the named letters, all or none, or the letters that a query finds."""
         is_by_id = not any(value is not None for name, value in query.items() if name != "limit")
         letters: Sequence[str] = ids
         if not is_by_id or (partial and ids):  # without ids, a list has all letters
@@ -115,7 +115,7 @@ class Letters:
 async def _settle_rest(
     settle: Callable[[Sequence[str]], Awaitable[None]], ids: Sequence[str]
 ) -> set[str]:
-    """Settle the letters that are still there; return those that another call settled first."""
+    """Settle the letters that are still there; return the ones that another call settled first."""
     waiting, gone = dict.fromkeys(ids), set[str]()
     while waiting:
         try:

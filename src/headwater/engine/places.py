@@ -56,8 +56,8 @@ class Erasure(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
-Erase = Callable[[Erasure], Awaitable[Mapping[str, int]]]
-"""Erases entities from a place, and returns the numbers for the report; it can be repeated."""
+Erase = Callable[[Erasure], Awaitable[Mapping[str, int | Sequence[str]]]]
+"""Erases entities from a place, and returns its part of the report; it can be repeated."""
 
 
 async def _erase_dead_letters(erasure: Erasure) -> Mapping[str, int]:
@@ -106,15 +106,16 @@ async def _contexts_of(engine: Engine, erased: Erased) -> AsyncIterator[str]:
             return
 
 
-async def _erase_history_and_events(erasure: Erasure) -> Mapping[str, int]:
+async def _erase_history_and_events(erasure: Erasure) -> Mapping[str, int | Sequence[str]]:
     """Remove the past values of entities, and their events."""
-    counts = Counter(history=0, events=0)
+    counts, refs = Counter(history=0, events=0), set[str]()
     for each in erasure.erased:
         removed = await erasure.engine.backends.offline.forget(
             each.entity.name, each.entity_id, keep=each.kept, dry_run=erasure.dry_run
         )
         counts.update(history=removed.history, events=removed.events)
-    return counts
+        refs |= removed.refs
+    return {**counts, "lake_refs": sorted(refs)}
 
 
 async def _erase_backfill_folders(erasure: Erasure) -> Mapping[str, int]:
@@ -182,7 +183,7 @@ async def _erase_caches(erasure: Erasure) -> Mapping[str, int]:
     return {}
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class DataPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A place that keeps data of entities, and what becomes of it.
 
     ``where`` names tables, keys and files of both environments: ``sqlite:``, ``file:`` (in the
@@ -222,7 +223,7 @@ def _cached(*beginnings: str) -> tuple[str, ...]:
 # computed before the end of an erasure may be made of the entity, so the caches come late; the last
 # step removes what the others left in files.
 PLACES = (
-    Place(
+    DataPlace(
         name="dead letters",
         keeps="events that a feature could not handle, with error and traceback",
         where=("sqlite:dead_letters", "redis:dlq", "redis:dlq:moved", "redis:unhandled:*"),
@@ -232,7 +233,7 @@ PLACES = (
         exported="`headwater dlq list`",
         private="partly",
     ),
-    Place(
+    DataPlace(
         name="records",
         keeps="the parameters, values, searches and texts of contexts",
         where=("sqlite:records", "postgres:_records"),
@@ -243,7 +244,7 @@ PLACES = (
         exported="`headwater context export`",
         private="hashed",
     ),
-    Place(
+    DataPlace(
         name="outcomes",
         keeps="answers, scores, corrections and errors of contexts; labels also as keyed hashes",
         where=("sqlite:outcomes", "postgres:_outcomes"),
@@ -255,7 +256,7 @@ PLACES = (
         exported="`headwater context export`",
         private="hashed",
     ),
-    Place(
+    DataPlace(
         name="search keys of records",
         keeps="keyed hashes of what a context read",
         where=("sqlite:record_keys", "sqlite:waiting_keys", "postgres:_record_keys"),
@@ -265,7 +266,7 @@ PLACES = (
         exported="–",
         private="hashed",
     ),
-    Place(
+    DataPlace(
         name="erasures",
         keeps="keyed hashes of erased entities, with the time",
         where=("sqlite:erasures", "redis:erasures", "postgres:_erasures"),
@@ -274,7 +275,7 @@ PLACES = (
         exported="–",
         private="hashed",
     ),
-    Place(
+    DataPlace(
         name="backfills",
         keeps="the events that an unfinished backfill replays, and its results",
         where=("file:backfills/*",),
@@ -284,7 +285,7 @@ PLACES = (
         exported="–",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="current values",
         keeps="the values of each entity, also of on-demand features with a `ttl`; the tiles of "
         "windows",
@@ -295,7 +296,7 @@ PLACES = (
         exported="`headwater features get`",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="history",
         keeps="every value that a feature had, and what events contributed to windows",
         where=(
@@ -309,7 +310,7 @@ PLACES = (
         exported="`headwater history export`",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="events",
         keeps="events with payload; ticks of scheduled features",
         where=("sqlite:events", "file:segments/events-*", "redis:events", "postgres:_events*"),
@@ -320,7 +321,7 @@ PLACES = (
         exported="`headwater events list`",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="ids of events",
         keeps="event ids by which repetitions are recognised; in SQLite with the entity id",
         where=("sqlite:seen", "redis:seen", "redis:accepted"),
@@ -329,7 +330,7 @@ PLACES = (
         exported="–",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="outcomes of refreshes",
         keeps="the error of the last run of a scheduled feature, which may quote a value",
         where=_cached(REFRESH_OUTCOMES),
@@ -339,7 +340,7 @@ PLACES = (
         exported="–",
         private="partly",
     ),
-    Place(
+    DataPlace(
         name="contended entities",
         keeps="ids of entities to which handlers of several partitions wrote at once",
         where=_cached(CONTENDED),
@@ -349,7 +350,7 @@ PLACES = (
         exported="`headwater doctor`",
         private="absent",
     ),
-    Place(
+    DataPlace(
         name="inputs of computed values",
         keeps="what values with a `ttl` or a `refresh` were computed from",
         where=_cached(CACHED_DERIVATIONS),
@@ -359,7 +360,7 @@ PLACES = (
         exported="–",
         private="partly",
     ),
-    Place(
+    DataPlace(
         name="caches",
         keeps="results of retrievers, embeddings of queries",
         where=_cached(CACHED_SEARCHES, CACHED_EMBEDDINGS),
@@ -369,17 +370,17 @@ PLACES = (
         exported="–",
         private="absent",
     ),
-    Place(
+    DataPlace(
         name="pages of the database",
         keeps="the bytes of rows that were deleted, replaced or moved",
         where=("file:headwater.db", "file:headwater.db-wal", "file:headwater.db-shm"),
-        erased="the file is written anew, and its log emptied",
+        erased="the file is written again, and its log emptied",
         erase=_erase_files,
         pruned="when SQLite uses the page again",
         exported="–",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="documents of indexes",
         keeps="texts, metadata, chunks and embeddings, with the event that caused them",
         where=(
@@ -392,7 +393,7 @@ PLACES = (
         exported="`headwater index show`",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="audit log",
         keeps="administrative actions, with the ids of redriven and discarded events",
         where=(
@@ -404,7 +405,7 @@ PLACES = (
         exported="`headwater audit-log`",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="temporary files",
         keeps="rows of a running query, import, export or upload",
         where=("file:scratch/*", "other:folders `headwater-*` of the system"),
@@ -413,7 +414,7 @@ PLACES = (
         exported="–",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="topic of Kafka",
         keeps="accepted events, if `bus.url` names a topic",
         where=("other:topics of Kafka",),
@@ -422,7 +423,7 @@ PLACES = (
         exported="by tools of Kafka",
         private="clear",
     ),
-    Place(
+    DataPlace(
         name="your files and systems",
         keeps="exports, cohorts and results of evaluations, backups, logs, traces, sources of SQL "
         "features and the tables of `headwater sources load`, files of servers",

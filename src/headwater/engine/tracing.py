@@ -53,13 +53,13 @@ from headwater.features.call_scope import CallScope
 from headwater.features.refresh import Refreshed
 from headwater.model.events import PublishResult
 from headwater.model.lineage import Context
-from headwater.model.outcomes import Outcome as StoredFacts
+from headwater.model.outcomes import Outcome
 from headwater.model.values import ServiceEvent
 from headwater.ports import (
+    BatchOutcome,
     Delivery,
     Handled,
     Lease,
-    Outcome,
     StoredOutcome,
     StoredRecord,
     Subjects,
@@ -183,7 +183,7 @@ async def _refresh(
         )
 
 
-async def _commit(tracer: Tracer, inner: Commit, outcome: Outcome) -> None:
+async def _commit(tracer: Tracer, inner: Commit, outcome: BatchOutcome) -> None:
     """Commit a batch; each event whose trace is exported has a span of the commit."""
     began = time.time_ns()
     failed: BaseException | None = None
@@ -315,7 +315,7 @@ async def _append_outcome(
     return stored
 
 
-def _export_outcome(tracer: Tracer, outcome: StoredFacts) -> None:
+def _export_outcome(tracer: Tracer, outcome: Outcome) -> None:
     response, score, ended_ns = outcome.response, outcome.score, to_micros(outcome.at) * 1000
     attributes = {
         names.CONTEXT_ID: outcome.context_id,

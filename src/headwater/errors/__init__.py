@@ -84,6 +84,7 @@ HeadwaterError
     ├── HomeError               embedded store: read-only, full, corrupt, or another version
     ├── BackendUnavailableError  server unreachable, or unable to serve at present
     ├── SchemaError             Postgres tables missing or of another version
+    ├── LakeAheadError          the newest rows are an older copy than the lake
     ├── StoreMismatchError      Redis and Postgres hold different stores, or an older copy
     ├── StoreLostError          store lost its data, so every value is missing
     └── ClosedError             store closed, or opened before a fork
@@ -172,6 +173,7 @@ from headwater.errors.storage import EventConflictError as EventConflictError
 from headwater.errors.storage import HomeError as HomeError
 from headwater.errors.storage import ImmutableRecordError as ImmutableRecordError
 from headwater.errors.storage import IndexMismatchError as IndexMismatchError
+from headwater.errors.storage import LakeAheadError as LakeAheadError
 from headwater.errors.storage import LeaseLostError as LeaseLostError
 from headwater.errors.storage import SchemaError as SchemaError
 from headwater.errors.storage import SignatureError as SignatureError

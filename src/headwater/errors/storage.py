@@ -173,6 +173,18 @@ class StoreMismatchError(BackendError):
         )
 
 
+class LakeAheadError(BackendError):
+    """A tail that is an older copy than its lake, which has rows that the tail never moved."""
+
+    def __init__(self, tail: str, kind: str, mark: str, known: str) -> None:
+        super().__init__(
+            f"the lake has rows of {kind} up to number {mark}, but {tail} has moved rows up to "
+            f"{known or 0} only, so one of them is an older copy, or belongs to another store; "
+            "nothing was read or deleted: restore copies of one time, or set the table back to a "
+            "snapshot whose headwater.upto is at most that number"
+        )
+
+
 class StoreLostError(BackendError):
     """A store that lost its data, or cannot show that it did not: its values are missing or old.
 

@@ -40,7 +40,7 @@ GetState = Callable[[EntityKey], Awaitable[EntityState]]
 
 
 class FinishedRun(NamedTuple):
-    """A run of a handler whose batch was not committed: what it saw, and what it wrote."""
+    """A run of a handler whose batch was not committed: its reads and its writes."""
 
     seen: Mapping[EntityKey, Cells]
     changes: Sequence[Change]
@@ -70,6 +70,7 @@ class BatchState:
         finished: FinishedRuns = MappingProxyType({}),
     ) -> None:
         self._get_state = get_state
+        self._now = 0
         self._ledger = Ledger() if ledger is None else ledger
         self.partition = partition
         self.entities = {key: LoadedEntity(state) for key, state in states.items()}
@@ -85,7 +86,10 @@ class BatchState:
 
     def begin(self, delivery: Delivery, moment: int, now: int) -> HandlerTransaction:
         """Return the transaction of one run of a handler."""
-        return HandlerTransaction(self, moment, now, delivery)
+        # A clock that is set back is followed by the next batch: the state of windows would be made
+        # again from history, which does not have the contributions of this one.
+        self._now = max(now, self._now)
+        return HandlerTransaction(self, moment, self._now, delivery)
 
     async def load(self, key: EntityKey) -> None:
         """Load an entity that the batch was read without."""

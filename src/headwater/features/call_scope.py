@@ -89,7 +89,7 @@ class Past:
         return self.began if feature.stored else self.ended
 
     def value(self, feature: FeatureDef, entity_id: str) -> FeatureValue | None:
-        """Return the recorded value of the next read, decoded anew; None to look it up."""
+        """Return the recorded value of the next read, decoded again; None to look it up."""
         for read in self._reads(feature, entity_id)[:1]:
             if read.value is not None:
                 text = read.value.value

@@ -1,4 +1,4 @@
-"""The limits of the caller of a request, applied to what it reads and writes.
+"""The limits of the caller of a request, applied to its reads and writes.
 
 A call from inside a user's function is not limited: the declaration decides what the function
 reads, and a result may be shared with other callers. Contexts are the exception, because callers

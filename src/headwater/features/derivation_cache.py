@@ -110,7 +110,7 @@ class DerivationCache:
         """How often the cache had been dropped when it was last asked."""
 
     async def drops(self) -> int:
-        """Return how often the cache was dropped; forget what is from before the last drop."""
+        """Return how often the cache was dropped; forget all that is from before the last drop."""
         drops = await self._cache.drops()
         if drops != self.known_drops:
             self._remembered.clear()

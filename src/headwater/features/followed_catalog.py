@@ -57,7 +57,7 @@ class FollowedCatalog:
         return self.state
 
     async def try_to_follow(self) -> None:
-        """Do the same, and record what is served; if it fails, go on with what is known."""
+        """Do the same, and record the served versions; if it fails, go on with the known ones."""
         with self._outage.reporting("warning", "catalog not read; retrying", "read"):
             await self.follow()
             await self.declare()

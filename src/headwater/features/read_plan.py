@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headwater.core.codec import decode_custom
+from headwater.core.codec import decoder
 from headwater.declarations import graph
 from headwater.declarations.feature_handles import FeatureRef, feature_name
 from headwater.declarations.features import EntityDef, FeatureDef
@@ -66,7 +66,7 @@ class View:
         ]
         renamed = {name: f.series for name, f in zip(names, features, strict=True)}
         view = msgspec.defstruct("View", fields, rename=renamed, gc=False)
-        self._decode = msgspec.json.Decoder(view, dec_hook=decode_custom).decode
+        self._decode = decoder(view)
         # With a second name the getter returns a tuple even for a single feature.
         self._cells = attrgetter(*names, "__class__")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -16,20 +15,12 @@ from headwater.core.clock import from_micros, to_micros
 from headwater.core.deadlines import Slot
 from headwater.core.logging import log
 from headwater.core.metrics import TallyCounter
-from headwater.core.partitioning import partition_of
 from headwater.declarations.feature_handles import FeatureRef
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.registry import Registry
 from headwater.errors import (
     FeatureFailedError,
     FeatureValueError,
-    FormatError,
-    FunctionRaisedError,
-    InvalidInputError,
-    StoreLostError,
-    UnknownReferenceError,
 )
-from headwater.errors.hints import Location
 from headwater.features.batch_state import HandlerTransaction
 from headwater.features.call_scope import (
     CallScope,
@@ -44,18 +35,19 @@ from headwater.features.call_scope import (
 )
 from headwater.features.cells import history_cell, make_cell, make_change
 from headwater.features.derivation_cache import DerivationCache
-from headwater.features.read_plan import Plan, Plans, check_readable, live_cell
+from headwater.features.read_plan import Plan, Plans, live_cell
 from headwater.features.read_tracking import (
     MomentReads,
     OnFailure,
     Reads,
     tracked_feature,
-    unshared,
 )
 from headwater.features.refresh_outcomes import RefreshOutcomes
 from headwater.features.running_calls import RunningCall, UserCall
 from headwater.features.services import Services
 from headwater.features.single_flight import SingleFlight
+from headwater.features.store_loss import StoreLoss
+from headwater.features.template_reads import rendered
 from headwater.features.value_freshness import Evidence, apply_rules, derivation_of, missed_events
 from headwater.features.window_reads import MISSING, FamilyRead, WindowReader, absent
 from headwater.features.window_states import WindowStates
@@ -65,20 +57,16 @@ from headwater.model.values import (
     Cell,
     Cells,
     FeatureValue,
-    FreshnessRule,
-    TrackedFeature,
     as_of_time,
     decode_cells,
 )
-from headwater.ports import Lifecycle, Point
-from headwater.settings.schema import Settings
+from headwater.ports import Point
 
 CACHE = TallyCounter(
     "headwater_feature_cache_total",
     "Reads of computed features that are cached; `outcome` is `hit` or `miss`.",
     ["feature", "outcome"],
 )
-_ASK_SECONDS = 1.0
 S = TypeVar("S")
 
 
@@ -205,7 +193,7 @@ class Reader:
             await self.follow_drops()
 
     async def follow_drops(self) -> int:
-        """Return how often caches were dropped, and forget what is known from before the last."""
+        """Return how often caches were dropped, and forget all that is from before the last."""
         return await self._derivations.drops()
 
     async def read(
@@ -406,7 +394,7 @@ class Reader:
         self, feature: FeatureDef, entity_id: str, row: FeatureRow, cells: Cells, now: int
     ) -> Awaitable[FeatureValue]:
         if feature.template is not None:
-            return _ready(_rendered(feature, entity_id, row, self._registry.features))
+            return _ready(rendered(feature, entity_id, row, self._registry.features))
         cell = live_cell(feature, cells, now)
         if feature.has_history and cell is not None:
             return self._from_cache(feature, entity_id, cell)
@@ -571,133 +559,3 @@ def _from_cell(feature: FeatureDef, cell: Cell) -> FeatureValue:
     as_of = None if is_undated else as_of_time(cell)
     value, written_at = feature.codec.decode(cell.value), from_micros(cell.written_at)
     return FeatureValue(value, as_of, "online", written_at)
-
-
-def _rendered(
-    feature: FeatureDef, entity_id: str, row: FeatureRow, features: Mapping[str, FeatureDef]
-) -> FeatureValue:
-    """Return a template's text, as old as its oldest input; missing if one without fallback is."""
-    if feature.template is None:
-        return MISSING
-    inputs = {name: row[name] for name in feature.template.references}
-    kind = feature.entity.name
-    provenance = frozenset(("feature", kind, name, entity_id) for name in inputs).union(
-        *(value.provenance for value in inputs.values())
-    )
-    rule: FreshnessRule = "age"
-    tracked: tuple[TrackedFeature, ...] = ()
-    if current_scope().reads is not None and inputs:
-        rule = "inputs"
-        windows = [value.window for value in inputs.values() if value.window is not None]
-        provenance |= {("feature", kind, window.family, entity_id) for window in windows}
-        tracked = tuple(
-            [
-                tracked_feature(features[name], entity_id, unshared(value))
-                for name, value in inputs.items()
-            ]
-        )
-    values = {name: value.value for name, value in inputs.items()}
-    if feature.template.is_missing(values):
-        return msgspec.structs.replace(
-            absent(feature), provenance=provenance, rule=rule, inputs=tracked
-        )
-    try:
-        text = feature.template.render(values)
-    except FormatError as error:
-        raise FunctionRaisedError(feature.name, entity_id, error) from error
-    moments = [value.as_of for value in inputs.values()]
-    dated = [moment for moment in moments if moment is not None]
-    as_of = min(dated) if dated and len(dated) == len(moments) else None
-    return FeatureValue(text, as_of, "computed", None, provenance, rule, None, tracked)
-
-
-class StoreLoss:
-    """Asks the store whether it lost its data before values are read, once a second.
-
-    Every value of a lost store is missing, so a read would return defaults that look like facts;
-    while it is lost, every read asks. If only some partitions are, because they are older than
-    history, their values count as missing.
-    """
-
-    def __init__(self, lifecycle: Lifecycle, settings: Settings) -> None:
-        self._lifecycle = lifecycle
-        self._is_refusing = settings.lost_store == "refuse"
-        self._partitions = settings.partitions
-        self._ask_at = 0.0
-        self.known: StoreLostError | None = None
-        """The loss, if the last answer was that the store lost its data."""
-
-    @property
-    def is_check_due(self) -> bool:
-        """Whether ``check`` has something to do; cheap, because every read asks."""
-        return time.monotonic() >= self._ask_at
-
-    async def check(self) -> None:
-        """Raise StoreLostError if the store lost its data, unless the settings prefer defaults."""
-        if not self.is_check_due:
-            return
-        try:
-            await self._lifecycle.check_values()
-        except StoreLostError as error:
-            self.known, self._ask_at = error, 0.0
-            if self._is_refusing and error.partitions is None:
-                raise
-        else:
-            # Set after the answer: until then concurrent reads ask too, and no read goes ahead
-            # of the answer.
-            self.known, self._ask_at = None, time.monotonic() + _ASK_SECONDS
-
-    def filter(self, ids: Sequence[str], states: Sequence[S], missing: S) -> list[S]:
-        """Return the states of entities without those of lost partitions, or refuse to."""
-        lost = self.known and self.known.partitions
-        if not lost:
-            return [*states]
-        is_lost = [partition_of(entity_id, self._partitions) in lost for entity_id in ids]
-        if self.known is not None and self._is_refusing and any(is_lost):
-            raise self.known
-        return [missing if old else state for old, state in zip(is_lost, states, strict=True)]
-
-
-class ReferenceOwner(NamedTuple):
-    """The context or retriever whose template refers to features, for messages."""
-
-    name: str
-    location: Location
-
-
-class References:
-    """Reads features for the entities whose ids are arguments of a call."""
-
-    def __init__(self, registry: Registry, reader: Reader) -> None:
-        self._registry = registry
-        self._reader = reader
-
-    async def read(
-        self, names: Sequence[str], arguments: Mapping[str, Any], owner: ReferenceOwner
-    ) -> dict[str, Any]:
-        """Return the values of features, each read for the entity that the arguments name."""
-        by_id_field: dict[str, list[str]] = {}
-        for name in names:
-            field = id_field(self._registry, name, arguments, owner)
-            by_id_field.setdefault(field, []).append(name)
-        rows = await asyncio.gather(
-            *(self._reader.read(group, [arguments[field]]) for field, group in by_id_field.items())
-        )
-        return {name: value.value for (row,) in rows for name, value in row.items()}
-
-
-def id_field(
-    registry: Registry, name: str, parameters: Container[str], owner: ReferenceOwner
-) -> str:
-    """Return the parameter that holds the id of the feature's entity; raise if there is none."""
-    if name not in registry.features:
-        template = f"a template of {owner.name}"
-        raise UnknownReferenceError(template, "feature", name, registry.features, owner.location)
-    check_readable(registry.features[name])
-    field = registry.features[name].entity.id_field
-    if field not in parameters:
-        raise InvalidInputError(
-            f"{owner.name}: a template names {name!r}, so the function needs a parameter "
-            f"{field!r} that says whose {name} it is"
-        )
-    return field

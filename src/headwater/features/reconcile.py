@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from headwater.core.batching import batched
 from headwater.core.clock import Clock, from_micros, to_micros
+from headwater.core.partitioning import partition_of
 from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.features.cells import history_cell, is_same_value
@@ -77,8 +78,11 @@ class _Counter:
 class Reconciler:
     """Rebuilds and compares the values of all declared features that are stored."""
 
-    def __init__(self, registry: Registry, backends: Backends, clock: Clock) -> None:
+    def __init__(
+        self, registry: Registry, backends: Backends, clock: Clock, partitions: int
+    ) -> None:
         self._registry = registry
+        self._partitions = partitions
         self._online = backends.online
         self._offline = backends.offline
         self._erasures = backends.erasures
@@ -87,12 +91,14 @@ class Reconciler:
         self._windows = WindowAudit(backends, clock)
         self._clock = clock
 
-    async def rebuild(self, progress: OnStep | None = None) -> RebuildReport:
+    async def rebuild(
+        self, progress: OnStep | None = None, lacking: Collection[int] | None = None
+    ) -> RebuildReport:
         """Write the last values of history online, except where the online value is newer.
 
         Expired values are left out: no read would return them. Values and dead letters of erased
         entities, which an older copy of the online store may have, are removed. Windows are made
-        again from their contributions.
+        again from their contributions, unless only the partitions ``lacking`` lack some.
         """
         stored = self._stored_features()
         for entity in stored:
@@ -105,14 +111,21 @@ class Reconciler:
                 for batch in batched(page, _BATCH):
                     values = self._unexpired(features, batch)
                     await self._online.restore(entity, values)
-                    states = await self._fold_again(features, batch)
+                    states = await self._fold_again(features, batch, lacking)
                     counter.step(len(batch), sum(map(len, values.values())) + states)
                 after = page[-1][0]
         return RebuildReport(counter.entity_ids, counter.values)
 
-    async def _fold_again(self, features: Features, batch: Sequence[tuple[str, LastValues]]) -> int:
+    async def _fold_again(
+        self,
+        features: Features,
+        batch: Sequence[tuple[str, LastValues]],
+        lacking: Collection[int] | None,
+    ) -> int:
         """Make the states of families again that history has contributions of."""
         count = 0
+        if lacking is not None:
+            batch = [one for one in batch if partition_of(one[0], self._partitions) in lacking]
         for series, family in features.items():
             if family.windows is not None:
                 ids = [entity_id for entity_id, past in batch if series in past]

@@ -56,7 +56,7 @@ _OWN_TYPE = frozenset({"first", "last", "lasts"})
 
 
 def absent(feature: FeatureDef) -> FeatureValue:
-    """Return what is read where a feature has no value."""
+    """Return the default of a feature without a value."""
     if feature.default is None:
         return MISSING
     return FeatureValue(feature.fallback(), None, "default")

@@ -124,7 +124,7 @@ class WindowStates:
     async def _all_pages(
         self, family: FeatureDef, entity_id: str, start: datetime, page: Sequence[HistoryRow]
     ) -> AsyncIterator[Sequence[HistoryRow]]:
-        """Yield a page of an entity's newest contributions, and those that are older."""
+        """Yield a page of an entity's newest contributions, and the older ones."""
         limit = _ROWS
         while len(page) == limit:
             # Of the page's oldest moment there may be more, so the next page begins with it.

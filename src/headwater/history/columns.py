@@ -59,7 +59,7 @@ _ITEMS = frozenset({"BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR"})
 _CONSTANTS: dict[frozenset[type], str] = {frozenset({str}): "VARCHAR", frozenset({int}): "BIGINT"}
 
 
-class Reading(msgspec.Struct, frozen=True):
+class ColumnReading(msgspec.Struct, frozen=True):
     """Features of one entity that are read from history in one go, perhaps as JSON text."""
 
     features: Sequence[FeatureDef]
@@ -87,7 +87,7 @@ class ColumnPlan(msgspec.Struct, frozen=True):
     """
 
     entity: EntityDef
-    readings: Sequence[Reading]
+    readings: Sequence[ColumnReading]
     computed: Sequence[FeatureDef]
 
 
@@ -138,7 +138,7 @@ def _plan(features: Sequence[FeatureDef], *, known: bool) -> ColumnPlan:
             readings.setdefault(known or is_of_its_computation(feature), []).append(feature)
     return ColumnPlan(
         features[0].entity,
-        [Reading(some, is_known) for is_known, some in readings.items()],
+        [ColumnReading(some, is_known) for is_known, some in readings.items()],
         computed,
     )
 

@@ -30,7 +30,7 @@ class FeatureCatalog:
         self._group = services.settings.worker.consumer_group
 
     async def features(self) -> list[CatalogFeature]:
-        """Return all features by name, also those that no file declares any more."""
+        """Return all features by name, also features that no file declares any more."""
         declared = self._registry.features
         state = versions.enter(await self._catalog.follow(), declared.values(), self._clock.now())
         meant = [declared_entry(state, name, declared) for name in declared]

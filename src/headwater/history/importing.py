@@ -13,11 +13,13 @@ from typing import Any
 
 import duckdb
 import msgspec
+from duckdb.sqltypes import DuckDBPyType
 from msgspec.structs import replace
 
 from headwater.core.clock import Clock, from_micros, to_micros
 from headwater.core.codec import Codec
 from headwater.core.duckdb_session import Session, headline, identifier, scalar, session
+from headwater.core.exact_columns import BLOBS, exact, is_inexact
 from headwater.core.session_memory import session_memory
 from headwater.core.source_views import write_query
 from headwater.core.sql_literals import text
@@ -33,6 +35,7 @@ from headwater.history.frames.files import CSV, rows_of, typed_rows
 from headwater.history.past_reads import without_erased
 from headwater.history.points import check_rows
 from headwater.model.history import ImportReport
+from headwater.model.payload_schemas import BASE64
 from headwater.model.problems import OnStep
 from headwater.ports import Backends, Change
 
@@ -220,10 +223,11 @@ def _open(
         typed.add(chosen.id)
     rows = typed_rows(file, given, typed)
     source = duck.connection.sql(f"SELECT * FROM {rows}")
-    types = dict(zip(source.columns, map(str, source.types), strict=True))
+    kinds = dict(zip(source.columns, source.types, strict=True))
+    types = {name: str(kind) for name, kind in kinds.items()}
     as_json = _text_as_json if file.suffix == CSV else _as_json
     values = {
-        name: as_json(identifier(name), types[name], codec) for name, codec in chosen.values.items()
+        name: as_json(identifier(name), kinds[name], codec) for name, codec in chosen.values.items()
     }
     if chosen.is_object and file.suffix == CSV:
         values |= {
@@ -385,7 +389,7 @@ def _moment(name: str, types: Mapping[str, str], columns: ImportColumns) -> str:
     return f"CAST({column} AS TIMESTAMP) AT TIME ZONE {text(columns.time_zone)}"
 
 
-def _text_as_json(column: str, _: str, codec: Codec) -> str:
+def _text_as_json(column: str, _: DuckDBPyType, codec: Codec) -> str:
     """Return the SQL of a text of CSV as the JSON text of a value; NULL for NaN.
 
     A text that does not look like the feature's type becomes a JSON text, which is refused.
@@ -407,8 +411,11 @@ def _any_as_json(column: str) -> str:
     return f"CASE WHEN json_valid({column}) THEN {column} ELSE {_JSON_TEXT.format(column)} END"
 
 
-def _as_json(column: str, kind: str, codec: Codec) -> str:
+def _as_json(column: str, type_: DuckDBPyType, codec: Codec) -> str:
     """Return the SQL of a value as JSON text, which the feature's type decodes; NULL for NaN."""
+    kind = str(type_)
+    if is_inexact(type_, BLOBS) and _has_bytes(codec):
+        return _JSON_TEXT.format(exact(column, type_, BLOBS))
     if kind == "VARCHAR" and column_type(codec) == JSON:
         return column
     if kind == _AWARE:
@@ -424,6 +431,12 @@ def _as_json(column: str, kind: str, codec: Codec) -> str:
         whole = f"CAST(CAST({column} AS BIGINT) AS VARCHAR)"
         number = f"CASE WHEN {column} = floor({column}) THEN {whole} ELSE {number} END"
     return f"CASE WHEN NOT isnan({column}) THEN {number} END"
+
+
+def _has_bytes(codec: Codec) -> bool:
+    """Return whether a type has bytes, whose JSON text is base64."""
+    schema = msgspec.json.schema(codec.annotation, schema_hook=lambda _: {})
+    return f'"{BASE64}"'.encode() in msgspec.json.encode(schema)
 
 
 class _Ties:

@@ -18,7 +18,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.query_rows import query_columns, query_values
-from headwater.history.columns import Reading
+from headwater.history.columns import ColumnReading
 from headwater.history.window_frames import WindowFrames, window_readings
 from headwater.ports import Backends, Change, FrameQuery, FrameReader
 
@@ -81,7 +81,7 @@ class PastReads:
     async def read(
         self,
         points: Path,
-        reading: Reading,
+        reading: ColumnReading,
         answer: Path,
         progress: Callable[[int], None] | None = None,
     ) -> None:
@@ -110,7 +110,7 @@ class PastReads:
     async def _read_frame(
         self,
         points: Path,
-        reading: Reading,
+        reading: ColumnReading,
         answer: Path,
         progress: Callable[[int], None] | None,
     ) -> None:

@@ -25,7 +25,7 @@ from headwater.features.call_scope import MOST_SOURCES, current_scope, track_sou
 from headwater.features.reader import Reader
 from headwater.history.columns import (
     ColumnPlan,
-    Reading,
+    ColumnReading,
     ResultColumn,
     column_type,
     from_json,
@@ -250,7 +250,7 @@ def _check_column(name: str, given: Sequence[str], content: str, remedy: str) ->
 class VersionedReading(msgspec.Struct, frozen=True):
     """A reading of every version that was served, and what its columns are chosen from."""
 
-    reading: Reading
+    reading: ColumnReading
     columns: Sequence[Sequence[tuple[FeatureSince, int]]]
     """For each column of the answer, the spans of its feature and their places in the reading."""
 
@@ -277,7 +277,7 @@ class ServedSpans(msgspec.Struct, frozen=True):
     features: Sequence[FeatureDef] = ()
     changed: Mapping[str, Sequence[FeatureSince]] = {}
 
-    def versioned(self, reading: Reading) -> VersionedReading | None:
+    def versioned(self, reading: ColumnReading) -> VersionedReading | None:
         """Return how a reading is answered if one of its features was not always the same."""
         if not any(feature.name in self.changed for feature in reading.features):
             return None
@@ -349,7 +349,7 @@ def _value(feature: FeatureDef, place: int) -> str:
     return f"CASE WHEN a{place} IS NULL THEN {fallback} ELSE v{place} END"
 
 
-def check_values(reading: Reading, points: Path, answer: Path) -> None:
+def check_values(reading: ColumnReading, points: Path, answer: Path) -> None:
     """Raise FeatureValueError if an answer has JSON text that does not fit its feature's type.
 
     Each distinct text is decoded once.

@@ -28,7 +28,7 @@ from headwater.features.batch_state import BatchState, HandlerTransaction
 from headwater.features.call_scope import current_scope, track_sources
 from headwater.features.conversions import last_cell
 from headwater.features.reader import Reader
-from headwater.history.columns import Reading, is_of_its_computation
+from headwater.history.columns import ColumnReading, is_of_its_computation
 from headwater.history.past_reads import PastReads
 from headwater.model.values import INTERNAL, Cell, Cells, EntityKey, FeatureValue, ServiceEvent
 from headwater.ports import Change, Delivery, DocumentWrite
@@ -359,7 +359,7 @@ class Recomputation:
         unread = {f.series: f for f in inputs if f.series not in self._answers}
         for is_known, some in groupby(self._in_order(unread.values()), self._is_read_as_known):
             features, answer = list(some), self._new_file("parquet")
-            await self._reads.read(points, Reading(features, is_known, as_json=True), answer)
+            await self._reads.read(points, ColumnReading(features, is_known, as_json=True), answer)
             self._answers |= {f.series: (answer, place) for place, f in enumerate(features)}
 
     async def _read(self, points: Path, inputs: Sequence[FeatureDef]) -> list[Path]:
@@ -367,7 +367,7 @@ class Recomputation:
         answers = []
         for is_known, some in groupby(inputs, self._is_read_as_known):
             answers.append(self._new_file("parquet"))
-            reading = Reading(list(some), is_known, as_json=True)
+            reading = ColumnReading(list(some), is_known, as_json=True)
             await self._reads.read(points, reading, answers[-1])
         return answers
 

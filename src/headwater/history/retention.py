@@ -22,10 +22,19 @@ from headwater.features.followed_catalog import FollowedCatalog
 from headwater.history import versions
 from headwater.model.admin import PrunedPart, PruneReport
 from headwater.model.catalog import CatalogState, Horizons, NightlyRun
+from headwater.model.events import MIRRORED
+from headwater.model.values import ServiceEvent
 from headwater.ports import Backends
 from headwater.settings.groups import RetentionSettings
 
 _MILLISECOND = timedelta(milliseconds=1)
+_OLD_MARKS = f"""
+SELECT entity_id, CAST(payload AS varchar) FROM (
+    SELECT *, row_number() OVER (PARTITION BY entity_id ORDER BY received_at DESC) AS place
+    FROM events WHERE event_type = '{MIRRORED}'
+) AS marks
+WHERE place = 1 AND received_at < TIMESTAMPTZ '{{before}}'
+"""
 # After this time another worker takes over from one that died while it pruned.
 _CLAIM = timedelta(minutes=10)
 
@@ -119,6 +128,7 @@ async def prune(
     backends: Backends,
     catalog: FollowedCatalog,
     horizons: Horizons,
+    now: datetime,
     *,
     dry_run: bool = False,
 ) -> PruneReport:
@@ -150,6 +160,8 @@ async def prune(
             lambda state: versions.prune(state, limits(state, removable)[0])
         )
     allowed, held = limits(state, horizons)
+    if allowed.events is not None and not dry_run:
+        await _keep_marks(backends, now, allowed.events)
     rows = await backends.offline.prune(
         history=allowed.history if has_old else None, events=allowed.events, dry_run=dry_run
     )
@@ -162,6 +174,20 @@ async def prune(
         for part, before in asdict(allowed).items()
     }
     return PruneReport(**parts, dry_run=dry_run, held=tuple(held))
+
+
+async def _keep_marks(backends: Backends, now: datetime, before: datetime) -> None:
+    """Repeat the last mark of each mirror of a topic that would be removed.
+
+    Without it, the next copy would begin with records whose events are no longer recognized.
+    """
+    answer = await backends.offline.query(_OLD_MARKS.format(before=before.isoformat()), {})
+    marks = [
+        ServiceEvent(MIRRORED, mirror_id, msgspec.json.decode(payload), now)
+        for mirror_id, payload in answer.rows
+    ]
+    if marks:
+        await backends.bus.publish(marks, dedup_window=None)
 
 
 async def _has_older(
@@ -242,7 +268,7 @@ class NightlyPruning:
         if self._is_by_month:
             horizons = month_starts(horizons)
         async with self._audited("admin.prune", "nightly", before=horizons):
-            report = await prune(self._backends, self._catalog, horizons)
+            report = await prune(self._backends, self._catalog, horizons, now)
         await self._catalog.change(lambda state: replace(state, retention=NightlyRun(due)))
         return report
 

@@ -18,7 +18,7 @@ from headwater.declarations.contexts import ContextDef
 from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.runtime import runtime_of
 from headwater.mcp.resources import context_uri
-from headwater.mcp.results import ToolResult, record_facts
+from headwater.mcp.results import ToolAnswer, record_facts
 from headwater.mcp.tool import REF, StoreTool, schema_of
 from headwater.model.lineage import Context, FreshnessStatus, FreshnessViolation
 from headwater.store.feature_store import FeatureStore
@@ -45,7 +45,7 @@ class AssembledContext(msgspec.Struct, frozen=True, kw_only=True):
     freshness_violations: Sequence[FreshnessViolation]
 
 
-def context_result(context: Context) -> ToolResult:
+def context_result(context: Context) -> ToolAnswer:
     """Return the text of a context for the model, and a link to its record."""
     recorded: bool = context.meta["recorded"]
     facts = {
@@ -60,7 +60,7 @@ def context_result(context: Context) -> ToolResult:
         description=f"{context.tokens} tokens, freshness {context.freshness_status}",
         mime_type="application/json",
     )
-    return ToolResult(
+    return ToolAnswer(
         value=AssembledContext(recorded=recorded, **facts),
         facts=record_facts(context),
         content=[TextContent(text=context.content), *([link] if recorded else [])],
@@ -92,7 +92,7 @@ def _tool(store: FeatureStore, context: ContextDef, returns: dict[str, Any]) -> 
     )
 
 
-async def _assemble(store: FeatureStore, name: str, params: Mapping[str, Any]) -> ToolResult:
+async def _assemble(store: FeatureStore, name: str, params: Mapping[str, Any]) -> ToolAnswer:
     return context_result(await store.assemble(name, params))
 
 

@@ -48,7 +48,7 @@ def record_facts(context: ContextFacts | RecordSummary) -> ResultFacts:
     )
 
 
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a tool; without ``content``, the text is the value as JSON."""
 
     value: msgspec.Struct
@@ -61,7 +61,7 @@ def to_json(value: Any) -> str:
     return msgspec.json.encode(plain(value), enc_hook=encode_custom).decode()
 
 
-def call_result(result: ToolResult) -> CallToolResult:
+def call_result(result: ToolAnswer) -> CallToolResult:
     """Return the answer to a call that succeeded."""
     value = msgspec.to_builtins(plain(result.value), str_keys=True, enc_hook=encode_custom)
     return CallToolResult(

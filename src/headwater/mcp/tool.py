@@ -11,7 +11,7 @@ import msgspec
 
 from headwater.access.bounded_verbs import BoundedVerb
 from headwater.errors import FieldError
-from headwater.mcp.results import ResultFacts, ToolResult
+from headwater.mcp.results import ResultFacts, ToolAnswer
 from headwater.model.callers import AccessScope, Caller
 from headwater.store.verbs.verb import Field, Verb, Verbs
 
@@ -29,7 +29,7 @@ class StoreTool(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     input_schema: dict[str, Any]
     output_schema: dict[str, Any]
-    call: Callable[[Mapping[str, Any]], Awaitable[ToolResult]]
+    call: Callable[[Mapping[str, Any]], Awaitable[ToolAnswer]]
     is_read_only: bool = True
     context: str | None = None
     """The context that the tool assembles, if it assembles only one."""
@@ -79,11 +79,11 @@ def verb_tool(
     )
     bounded = BoundedVerb(verb, group)
 
-    async def call(arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(arguments: Mapping[str, Any]) -> ToolAnswer:
         sent = msgspec.structs.asdict(converted(arguments, given))
         named = {names[name].name: value for name, value in sent.items() if value is not None}
         value = await bounded.run(verb.received(named))
-        return ToolResult(value=value, facts=facts(value))
+        return ToolAnswer(value=value, facts=facts(value))
 
     return StoreTool(
         name=verb.operation,

@@ -18,7 +18,7 @@ from headwater.errors import InvalidInputError
 from headwater.features.call_scope import tracking
 from headwater.features.read_tracking import Reads
 from headwater.mcp.context_tools import AssembledContext, context_result
-from headwater.mcp.results import ResultFacts, ToolResult, record_facts
+from headwater.mcp.results import ResultFacts, ToolAnswer, record_facts
 from headwater.mcp.tool import StoreTool, converted, schema_of, verb_tool
 from headwater.model.callers import AccessScope, current_caller
 from headwater.model.contexts import Check
@@ -205,7 +205,7 @@ class StoreTools:
             _tool("Verify a record", "records", self.verify_record, Verification),
         ]
 
-    async def get_feature(self, given: FeatureArguments) -> ToolResult:
+    async def get_feature(self, given: FeatureArguments) -> ToolAnswer:
         """Read the current value of one feature of one entity, with its age and source.
 
         A value of null with the source "missing" means that nothing is known about this entity.
@@ -214,9 +214,9 @@ class StoreTools:
         value = row[given.feature]
         unit = runtime_of(self._store).registry.feature(given.feature).unit
         feature = FeatureOfEntity(given.feature, given.entity_id, *_shown(value, now), unit=unit)
-        return ToolResult(value=feature, facts=facts)
+        return ToolAnswer(value=feature, facts=facts)
 
-    async def get_features(self, given: FeaturesArguments) -> ToolResult:
+    async def get_features(self, given: FeaturesArguments) -> ToolAnswer:
         """Read the current values of many features of many entities at once.
 
         All features must belong to the same kind of entity.
@@ -235,9 +235,9 @@ class StoreTools:
             for entity_id, row in zip(given.entity_ids, rows, strict=True)
         ]
         units = {name: unit for name in given.features if (unit := registry.feature(name).unit)}
-        return ToolResult(value=FeaturesOfEntities(entity.name, features, units=units), facts=facts)
+        return ToolAnswer(value=FeaturesOfEntities(entity.name, features, units=units), facts=facts)
 
-    async def get_windows(self, given: FeatureArguments) -> ToolResult:
+    async def get_windows(self, given: FeatureArguments) -> ToolAnswer:
         """Read all windows of one feature for one entity, such as the sums of an hour and a week.
 
         The feature is one that list_declarations shows with windows, or one of its members.
@@ -245,7 +245,7 @@ class StoreTools:
         read = await self._store.get_feature_windows(given.feature, given.entity_id)
         # The tiles are for drawings: a model needs the values.
         without_tiles = msgspec.structs.replace(read, levels=())
-        return ToolResult(value=without_tiles, facts=ResultFacts(as_of=read.as_of))
+        return ToolAnswer(value=without_tiles, facts=ResultFacts(as_of=read.as_of))
 
     async def _read(
         self, features: Sequence[str], entity_ids: Sequence[str]
@@ -259,7 +259,7 @@ class StoreTools:
         times = [value.as_of for row in rows for value in row.values() if value.as_of is not None]
         return rows, ResultFacts(as_of=min(times, default=None), freshness=freshness.status), now
 
-    async def list_declarations(self, given: DeclarationsArguments) -> ToolResult:
+    async def list_declarations(self, given: DeclarationsArguments) -> ToolAnswer:
         """List what is declared here: entities, events, features, indexes, retrievers, contexts.
 
         Call this first to learn the names, types and parameters that the other tools take, and
@@ -267,9 +267,9 @@ class StoreTools:
         """
         listing = declarations_of(self._store, current_caller())
         kinds = [given.kind] if given.kind else Declarations.__struct_fields__
-        return ToolResult(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
+        return ToolAnswer(value=Declarations(**{kind: getattr(listing, kind) for kind in kinds}))
 
-    async def assemble_context(self, given: AssembleArguments) -> ToolResult:
+    async def assemble_context(self, given: AssembleArguments) -> ToolAnswer:
         """Assemble a declared context under its token budget, and record it for later proof.
 
         Returns the text, the id of the record and whether the data met the freshness SLA. Prefer
@@ -281,15 +281,15 @@ class StoreTools:
         )
         return context_result(await self._store.assemble(given.context, given.params, changed))
 
-    async def get_lineage(self, given: RecordArguments) -> ToolResult:
+    async def get_lineage(self, given: RecordArguments) -> ToolAnswer:
         """Read the lineage of a recorded context: values, chunks and their ages, and the budget."""
         past = await self._store.get_context_at(given.ref)
         lineage = LineageOfContext(
             context_id=past.context_id, record_hash=past.record_hash, lineage=past.lineage
         )
-        return ToolResult(value=lineage, facts=record_facts(past))
+        return ToolAnswer(value=lineage, facts=record_facts(past))
 
-    async def add_score(self, given: ScoreArguments) -> ToolResult:
+    async def add_score(self, given: ScoreArguments) -> ToolAnswer:
         """Add a score to a recorded context, with a model as its judge.
 
         explain_context shows the outcomes of a context: answers, scores, corrections and errors.
@@ -304,9 +304,9 @@ class StoreTools:
             explanation=given.explanation,
             judge="model",
         )
-        return ToolResult(value=added, facts=ResultFacts(record_hash=added.record_hash))
+        return ToolAnswer(value=added, facts=ResultFacts(record_hash=added.record_hash))
 
-    async def verify_record(self, given: RecordArguments) -> ToolResult:
+    async def verify_record(self, given: RecordArguments) -> ToolAnswer:
         """Verify a recorded context: hash, signature, disclosed values and text.
 
         The server examines its own storage. For a proof that does not trust this server, export
@@ -325,7 +325,7 @@ class StoreTools:
         facts = ResultFacts(record_hash=record.record_hash)
         if report.ok:
             facts = record_facts(await self._store.get_context_at(record.context_id))
-        return ToolResult(value=verification, facts=facts)
+        return ToolAnswer(value=verification, facts=facts)
 
 
 def _searched_facts(hits: SearchHits) -> ResultFacts:
@@ -339,12 +339,12 @@ def _shown(value: FeatureValue, now: datetime) -> tuple[Any, ...]:
 
 
 def _tool(
-    title: str, scope: AccessScope, function: Callable[[Any], Awaitable[ToolResult]], returns: Any
+    title: str, scope: AccessScope, function: Callable[[Any], Awaitable[ToolAnswer]], returns: Any
 ) -> StoreTool:
     """Return the tool of a method, which takes one Struct of arguments."""
     (given,) = inspect.signature(function, eval_str=True).parameters.values()
 
-    async def call(arguments: Mapping[str, Any]) -> ToolResult:
+    async def call(arguments: Mapping[str, Any]) -> ToolAnswer:
         return await function(converted(arguments, given.annotation))
 
     return StoreTool(

@@ -206,7 +206,8 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     yet; those of this entity have no effect any more. ``sources`` are the SQL features whose query
     still returns the entity, and ``unchecked_sources`` those whose query could not be run: their
     rows are not stored, and stay where they are. ``topic`` is the topic of Kafka that has the
-    events, those of the entity too, until its retention ends.
+    events, those of the entity too, until its retention ends. ``lake_refs`` are the tags and
+    branches of a lake, which are removed, because they kept the files of earlier snapshots.
     """
 
     values: int
@@ -219,6 +220,7 @@ class ForgetReport(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...] = ()
     unchecked_sources: tuple[str, ...] = ()
     topic: str = ""
+    lake_refs: tuple[str, ...] = ()
     belonging: Mapping[str, Sequence[str]] = {}
     mentions: MentionCounts | None = None
     dry_run: bool = False
@@ -302,6 +304,7 @@ class GroupList(msgspec.Struct, frozen=True):
 
 
 class LagList(msgspec.Struct, frozen=True):
-    """The lag of each partition."""
+    """The lag of each partition, and the waiting events of all."""
 
     partitions: Sequence[ConsumerLag]
+    waiting: int

@@ -65,7 +65,7 @@ class ScopeError(RequestError):
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """A named key or token, and what it allows."""
+    """A named key or token, and its rights."""
 
     name: str
     scopes: frozenset[AccessScope] = ALL_SCOPES

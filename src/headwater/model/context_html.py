@@ -1,4 +1,4 @@
-"""A context as HTML, which notebooks show: messages, budget, freshness, and what was dropped."""
+"""A context as HTML, which notebooks show: messages, budget, freshness, and the dropped items."""
 
 from __future__ import annotations
 

@@ -162,6 +162,10 @@ class MirrorReport(msgspec.Struct, frozen=True):
     rejected: int = 0
 
 
+MIRRORED = "events.mirrored"
+"""The type of the events that say how far a topic is copied."""
+
+
 class MirrorOptions(NamedTuple):
     """What is copied, and until when."""
 
@@ -276,9 +280,28 @@ def payload_of(payload: object) -> dict[str, Any]:
         fields = msgspec.to_builtins(plain(payload), str_keys=True)
     except UnstorableError as error:
         raise EventError(f"payload cannot be stored: {error}") from error
+    if isinstance(payload, PydanticModel):
+        _check_comes_back(payload, fields)
     if not isinstance(fields, dict):
         raise EventError(
             f"payload is a mapping such as {{'amount': 12.5}}, or an instance of a declared class, "
             f"not {reprlib.repr(payload)}"
         )
     return fields
+
+
+def _check_comes_back(payload: PydanticModel, fields: Any) -> None:
+    """Raise EventError if handlers would get a model with other values, as of a secret."""
+    kind = type(payload)
+    try:
+        back = kind.model_validate_json(msgspec.json.encode(fields))
+    except ValueError:
+        return  # a declared class names the field that is missing, another takes what it is given
+    names = getattr(kind, "model_fields", ())
+    lost = ", ".join(name for name in names if getattr(back, name) != getattr(payload, name))
+    if lost:
+        raise EventError(
+            f"payload cannot be stored: {kind.__name__} reads other values of {lost} than it "
+            "writes; use an alias in both directions, and neither exclude= nor secrets, or pass "
+            "a mapping"
+        )

@@ -58,7 +58,7 @@ class Concern(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """The result of one check: its place, what was found, and the remedy.
+    """The result of one check: its place, the finding, and the remedy.
 
     ``concern`` is set for a problem of the running store.
     """
@@ -129,6 +129,14 @@ def add_clock_skew(findings: Findings, seconds: float, round_trip: float) -> Non
     )
 
 
+def add_encryption(findings: Findings, exposure: str | None, remedy: str) -> None:
+    """Add how others could read or answer what is sent to a server, if it is on another machine."""
+    if exposure:
+        findings.warning("encryption", f"the connection is {exposure}", remedy)
+    elif exposure is not None:
+        findings.ok("encryption", "encrypted, and the server's certificate is checked")
+
+
 class Examination(msgspec.Struct, frozen=True):
     """The findings of all checks; ``status`` is the worst of them."""
 
@@ -175,7 +183,7 @@ class WorkerState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreState(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of the store: its health, and what is known about it."""
+    """A part of the store: its health, and its facts."""
 
     name: str
     description: str
@@ -209,7 +217,7 @@ class ObjectiveState(msgspec.Struct, frozen=True, kw_only=True):
     objective: Literal["freshness", "latency"]
     target: float
     total: int
-    """Results of the last hour, in the processes of this server."""
+    """Results of the last hour, in the processes of this server and in other workers."""
     bad: int
     burn_rate: float | None
     """Of the last hour; null if there was no result."""

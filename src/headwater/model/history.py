@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Annotated
 
@@ -94,3 +94,19 @@ class ExportReport(msgspec.Struct, frozen=True):
     rows: int
     files: int
     exported_at: datetime
+
+
+class FeastView(msgspec.Struct, frozen=True):
+    """A feature view of a Feast repository: its name, entity, features and rows."""
+
+    name: str
+    entity: str
+    features: Sequence[str]
+    rows: int
+
+
+class FeastReport(msgspec.Struct, frozen=True):
+    """What an export for Feast has written, and the features that it left out, with the reasons."""
+
+    views: Sequence[FeastView]
+    left_out: Mapping[str, str]

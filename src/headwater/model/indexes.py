@@ -22,6 +22,7 @@ import msgspec
 from msgspec import Meta
 
 from headwater.core.short_repr import short_repr
+from headwater.core.tables import Tabular
 from headwater.errors import InvalidInputError
 from headwater.model.kinds import ROWS, DocumentId, IndexName, Metadata, RetrieverName
 
@@ -51,6 +52,9 @@ Filters = Annotated[
         description="Conditions on metadata, such as equality, $gte, $in, $or and $not.",
         examples=[{"topic": "shipping"}],
     ),
+]
+DocumentPrefix = Annotated[
+    str, Meta(description="The beginning of the ids of documents.", examples=["handbook/"])
 ]
 MinScore = Annotated[
     float,
@@ -162,6 +166,21 @@ class IndexedDocument(msgspec.Struct, frozen=True, kw_only=True):
     indexed_at: datetime
     metadata: Mapping[str, Any]
     status: DocumentStatus
+
+
+class DocumentPage(msgspec.Struct, Tabular, frozen=True, kw_only=True):
+    """Documents of an index, by id, without their texts; `next_cursor` is None on the last page."""
+
+    index: IndexName
+    documents: Sequence[IndexedDocument]
+    next_cursor: str | None
+
+    def rows(self) -> Sequence[IndexedDocument]:
+        return self.documents
+
+    def __repr__(self) -> str:
+        more = "the last page" if self.next_cursor is None else "more follow"
+        return f"<DocumentPage documents={len(self.documents)}, {more}>"
 
 
 class DocumentText(IndexedDocument, frozen=True, kw_only=True):

@@ -286,7 +286,7 @@ decode_cells = msgspec.json.Decoder(Cells).decode
 
 
 class WindowRead(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """The window of a value, and what it was evaluated from.
+    """The window of a value, and its inputs.
 
     ``read_at`` is the moment of the evaluation, ``last_fold`` that of the last contribution before
     it; null if there was none. ``relative_error`` is that of a sketch.

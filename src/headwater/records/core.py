@@ -141,6 +141,8 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     short_by: Exact
     message: ItemMessage | msgspec.UnsetType = msgspec.UNSET
     """Absent in a context without messages."""
+    group: Exact | msgspec.UnsetType = msgspec.UNSET
+    """The group of an item that is not in a message; absent without one."""
 
 
 class FeatureInput(ReadValue, frozen=True, kw_only=True):

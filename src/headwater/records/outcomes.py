@@ -292,7 +292,7 @@ def _millis(micros: int | None) -> float | None:
 
 
 class _Rule(NamedTuple):
-    """The part of each kind of outcome, and what it must have."""
+    """The part of each kind of outcome, and its required fields."""
 
     part: str
     needs: str | None = None

@@ -57,7 +57,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class CountedTokens(NamedTuple):
-    """The tokens that each item adds to the text, and those that were missing to keep all items."""
+    """The tokens that each item adds to the text, and the missing ones to keep all items."""
 
     widths: Sequence[int | None]
     short_by: int | None
@@ -163,8 +163,12 @@ def _unused_budget(core: Core) -> list[str]:
     if first is None:  # another item was shortened to the rest of the budget
         return []
     item, others, remedies = core.items[first], len(dropped) - 1, ["shorten the item"]
-    consequence = ""
-    if not item.truncate:
+    consequence, whose = "", f"its {item.tokens} tokens"
+    if (group := group_of(item)) is not None:
+        members = [core.items[place] for place in dropped if group_of(core.items[place]) == group]
+        others = len(dropped) - len(members)
+        whose = f"the {sum(member.tokens for member in members)} tokens of its group"
+    elif not item.truncate:
         remedies.append("give it truncate=True")
     if others and core.policy.backfill:
         consequence = f", and neither did {others} more"
@@ -172,8 +176,8 @@ def _unused_budget(core: Core) -> list[str]:
         consequence = f", so {others} of lower priority were dropped too"
         remedies.append("declare the context with backfill=True")
     return [
-        f"{output.tokens} of {budget} tokens are used: item {first} did not fit with its "
-        f"{item.tokens} tokens{consequence}; {', '.join(remedies)}, or raise max_tokens"
+        f"{output.tokens} of {budget} tokens are used: item {first} did not fit with {whose}"
+        f"{consequence}; {', '.join(remedies)}, or raise max_tokens"
     ]
 
 
@@ -452,9 +456,16 @@ def _why(item: Item) -> str:
         case "outranked":
             return f"dropped, because an item of higher priority did not fit; {more}"
         case _:
-            is_alone = item.message is msgspec.UNSET or item.message.group is None
+            is_alone = group_of(item) is None
             whose = f"its {item.tokens} tokens" if is_alone else "all items of its group"
             return f"dropped, because {whose} did not fit; {more}"
+
+
+def group_of(item: Item) -> int | None:
+    """Return the number that the items which were kept or dropped together have in common."""
+    if item.message is not msgspec.UNSET:
+        return item.message.group
+    return None if item.group is msgspec.UNSET else item.group
 
 
 def _summary(core: Core) -> str:

@@ -52,7 +52,7 @@ class Generations:
         return version
 
     async def _is_empty(self, index: IndexDef) -> bool:
-        return not await self._vectors.document_ids(index.name, after="", limit=1)
+        return not await self._vectors.list_documents(index.name, after="", limit=1)
 
     def embedder(self, index: IndexDef, built: IndexSpec, *, is_active: bool = True) -> Embedder:
         """Return the embedder that a generation was built with.

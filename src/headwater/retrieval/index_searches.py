@@ -30,7 +30,8 @@ from headwater.features.call_scope import (
     track_search,
 )
 from headwater.features.read_tracking import IndexSearched, RetrievalKey, TrackedRetrieval
-from headwater.features.reader import Reader, ReferenceOwner, References, id_field
+from headwater.features.reader import Reader
+from headwater.features.template_reads import ReferenceOwner, References, id_field
 from headwater.model.indexes import StoredDocument
 from headwater.ports import VectorIndex
 from headwater.retrieval.past_versions import AsOf
@@ -141,7 +142,7 @@ class IndexSearches:
     async def _unasked(
         self, query: IndexQuery, version: str | None, former: TrackedRetrieval, *, is_same: bool
     ) -> TrackedRetrieval:
-        """Return what was found then, because what embeds or ranks may not be called.
+        """Return the former result, because embedders and rankers may not be called.
 
         That is exact for the same search of the same version, if no document has changed since.
         """

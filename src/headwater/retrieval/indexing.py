@@ -8,27 +8,32 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from hashlib import sha256
 from itertools import accumulate, chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
+from headwater.declarations.filters import matches, parse_filters
 from headwater.declarations.indexes import IndexDef
 from headwater.errors import TooManyChunksError
-from headwater.features.call_scope import current_scope, track_source
+from headwater.features.call_scope import current_scope, track_source, track_sources
 from headwater.features.caller_limits import check_document_limits, check_index_limits
 from headwater.features.services import Services
 from headwater.model.indexes import (
+    DocumentPage,
     Documents,
+    IndexedDocument,
     IndexSpec,
     LoadReport,
     OnLoaded,
     StoredDocument,
     batches,
 )
+from headwater.model.values import check_utf8
 from headwater.ports import NO_GENERATION, DocumentWrite, Embedding, IndexedChunk, IndexVersion
 from headwater.retrieval.analysis import terms
 from headwater.retrieval.document_checks import PlainDocument, checked_document, checked_id
 from headwater.retrieval.generations import Generations
+from headwater.retrieval.index_searches import NO_VERSION
 
 # Splitting fewer characters takes less time than a thread hop.
 _SPLIT_INLINE = 4_000
@@ -36,6 +41,7 @@ _REPAIRED_TOGETHER = 64
 # Of all but one document: a crash loses what was embedded since the last write.
 _REPAIRED_CHARACTERS = 400_000
 _PAGE = 1_000
+_MOST_PAGES = 10
 
 # Texts are compared and not values, because 1, 1.0 and true are equal.
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -162,6 +168,44 @@ class Indexer:
         document = checked_id(document_id)
         return (await self._vectors.documents(index.name, [document])).get(document)
 
+    async def listed(
+        self,
+        index: IndexDef,
+        prefix: str,
+        filters: Mapping[str, Any] | None,
+        limit: int,
+        cursor: str | None,
+    ) -> DocumentPage:
+        """Return a page of documents, by id.
+
+        With filters, one call looks at ten thousand documents at most.
+        """
+        check_index_limits(index)
+        check_utf8(prefix, "the prefix of documents")
+        condition = parse_filters(filters)
+        after = "" if cursor is None else checked_id(cursor)
+        await self._track(index)
+        page: list[IndexedDocument] = []
+        for _ in range(_MOST_PAGES):
+            size = limit + 1 if condition is None else _PAGE
+            rows = await self._vectors.list_documents(
+                index.name, prefix=prefix, after=after, limit=size
+            )
+            page += [row for row in rows if condition is None or matches(condition, row.metadata)]
+            if len(page) > limit or len(rows) < size:
+                break
+            after = rows[-1].document
+            await asyncio.sleep(0)  # because the read of an embedded store does not suspend
+        else:
+            return _page(index, page, after)
+        return _page(index, page[:limit], page[limit - 1].document if len(page) > limit else None)
+
+    async def _track(self, index: IndexDef) -> None:
+        """Note what a function reads: all of an index, in its version before that."""
+        if current_scope().reads is not None:
+            version = await self._vectors.version(index.name)
+            track_source("index", index.name, NO_VERSION if version is None else version.text)
+
     async def load(
         self, index: IndexDef, documents: Documents, progress: OnLoaded | None = None
     ) -> LoadReport:
@@ -202,15 +246,15 @@ class Indexer:
         """Remove all documents but some; return how many were removed."""
         retained = set(map(checked_id, document_ids))
         removed, after = 0, ""
-        while page := await self._vectors.document_ids(index.name, after=after, limit=_PAGE):
-            after = page[-1]
+        while page := await self._vectors.list_documents(index.name, after=after, limit=_PAGE):
+            after = page[-1].document
             version = await self._vectors.version(index.name)
             if version is None:
                 return removed  # the index was dropped
             removals = [
-                _removal(version, document, "retain")
-                for document in page
-                if document not in retained
+                _removal(version, listed.document, "retain")
+                for listed in page
+                if listed.document not in retained
             ]
             await self._vectors.write(removals)
             removed += len(removals)
@@ -300,6 +344,11 @@ class Indexer:
             )
             for document, of_document in zip(split.documents, split.pieces, strict=True)
         ]
+
+
+def _page(index: IndexDef, documents: Sequence[IndexedDocument], after: str | None) -> DocumentPage:
+    track_sources(("document", index.name, each.document) for each in documents)
+    return DocumentPage(index=index.name, documents=documents, next_cursor=after)
 
 
 def _removal(version: IndexVersion, document: str, cause: str) -> DocumentWrite:

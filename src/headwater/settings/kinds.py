@@ -106,6 +106,17 @@ def _check_origins(origins: str) -> str:
     return origins
 
 
+def _check_hosts(hosts: str) -> str:
+    for host in hosts.split(",") if hosts else ():
+        if not _HOST.fullmatch(host.strip()):
+            raise InvalidInputError(
+                f"{host.strip()!r} is not a host and a port; write them as "
+                "one.internal:5432,two.internal:5432"
+            )
+    return hosts
+
+
+_HOST = re.compile(r"([\w.-]+|\[[\da-fA-F:.]+\])(:\d{1,5})?", re.ASCII)
 _ORIGIN = re.compile(r"https?://[a-z0-9.-]+(:\d{1,5})?|https?://\[[0-9a-f:]+\](:\d{1,5})?")
 
 _OPTION = re.compile(r",(?=[a-z][a-z0-9._]*=)")
@@ -189,6 +200,7 @@ EventFields = Annotated[dict[str, str], Meta(extra={"check": _check_fields})]
 Sources = Annotated[dict[str, str], Meta(extra={"check": _check_sources})]
 Age = Annotated[str, Meta(extra={"check": _check_age})]
 Origins = Annotated[str, Meta(extra={"check": _check_origins})]
+Hosts = Annotated[str, Meta(extra={"check": _check_hosts})]
 AnthropicKey = Annotated[str, Meta(extra={"show": mask, "variable": "ANTHROPIC_API_KEY"})]
 GeminiKey = Annotated[str, Meta(extra={"show": mask, "variable": "GEMINI_API_KEY"})]
 Models = Annotated[

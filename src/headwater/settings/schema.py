@@ -15,7 +15,6 @@ from msgspec import Meta, field
 from headwater.errors import ConfigError, UnknownSettingError
 from headwater.settings.groups import (
     BackfillSettings,
-    BusSettings,
     ClientSettings,
     ContextSettings,
     EmbeddingSettings,
@@ -30,17 +29,15 @@ from headwater.settings.groups import (
     ObjectiveSettings,
     OfflineSettings,
     OidcSettings,
-    PostgresSettings,
     RecordSettings,
-    RedisSettings,
     RetentionSettings,
     RunnerSettings,
     TelemetrySettings,
     TokenSettings,
-    VectorSettings,
     WorkerSettings,
 )
 from headwater.settings.kinds import Prices, Secret, SettingsGroup, Sources, Text, walk
+from headwater.settings.servers import BusSettings, PostgresSettings, RedisSettings, VectorSettings
 
 
 class Settings(SettingsGroup, frozen=True):

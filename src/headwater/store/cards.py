@@ -82,7 +82,7 @@ class ValueSample(msgspec.Struct, frozen=True, kw_only=True):
     last_written_at: datetime | None = None
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class CardSchedule(msgspec.Struct, frozen=True, kw_only=True):
     """When a scheduled feature was last due, and when it is due again."""
 
     last_due: datetime
@@ -110,7 +110,7 @@ class Activity(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     values: ValueSample | None = None
-    schedule: Schedule | None = None
+    schedule: CardSchedule | None = None
     refresh_failure: RefreshFailure | None = None
     last_run_at: datetime | None = None
     dead_letters: LetterCount | None = None
@@ -233,7 +233,7 @@ async def _of_feature(engine: Engine, feature: FeatureDef, caller: Caller | None
     if feature.triggers and limits is None:
         letters = await _letters(engine, feature.series)
     if feature.refresh is not None:
-        schedule = Schedule(last_due=last_due(feature, now), next_due=next_due(feature, now))
+        schedule = CardSchedule(last_due=last_due(feature, now), next_due=next_due(feature, now))
         if limits is None:
             has_error = caller is None or caller.may("admin")
             failure = await _refresh_failure(engine, feature.name, has_error=has_error)

@@ -85,7 +85,7 @@ async def _read(reader: Reader, names: Sequence[str], entity_id: str) -> Outcome
 
 
 def _judged(feature: FeatureDef, entity_id: str, value: FeatureValue, now: datetime) -> EntityValue:
-    """Return a value with its freshness, by its own SLA and those of what it is computed from."""
+    """Return a value with its freshness, by its own SLA and those of its inputs."""
     tracked, reads = tracked_feature(feature, entity_id, value), Reads()
     reads.track_read(tracked)
     violations = judge(reads, None, now).freshness.violations

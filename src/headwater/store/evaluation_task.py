@@ -68,7 +68,7 @@ class EvaluationTask(msgspec.Struct, frozen=True, kw_only=True):
         return [Path(file).absolute() for file in files if file]
 
     def run(self) -> PortionReport:
-        """Evaluate the portion, unless that is done, and return what it counts."""
+        """Evaluate the portion, unless that is done, and return its counts."""
         return _worker(self.job).run(self)
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from headwater.backends.runners.choice import runner_of
 from headwater.contexts.evaluation.answers import AnswerOptions, answer_changed
-from headwater.contexts.evaluation.freezing import Choice, Freezing
+from headwater.contexts.evaluation.freezing import CohortChoice, Freezing
 from headwater.contexts.evaluation.gates import conclude
 from headwater.contexts.evaluation.results import RunFolder, cohorts_in, find_run, runs_of
 from headwater.contexts.evaluation.summary import cause_labels, summarize
@@ -74,7 +74,12 @@ class Evaluations:
         return self.folder / f"{name}.cohort"
 
     async def freeze(
-        self, name: str, choice: Choice, *, file: str | Path | None = None, replaces: bool = False
+        self,
+        name: str,
+        choice: CohortChoice,
+        *,
+        file: str | Path | None = None,
+        replaces: bool = False,
     ) -> FrozenCohort:
         """Write the contexts of a choice and the present code to the file of a cohort.
 
@@ -178,7 +183,7 @@ class Evaluations:
         return EvaluationList(cohorts=shown, more=len(cohorts) - len(shown))
 
     async def report(self, cohort: str, run_id: str | None) -> EvaluationReport:
-        """Return the report of a run, or of what is done of it."""
+        """Return the report of a run, or of the finished part."""
         return await asyncio.to_thread(self._report, cohort, run_id)
 
     def _report(self, cohort: str, run_id: str | None) -> EvaluationReport:

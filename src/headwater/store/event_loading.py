@@ -11,7 +11,7 @@ import asyncio
 import re
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headwater.core.clock import Clock
+from headwater.core.logging import log
 from headwater.core.table_rows import (
     BROKEN_ARCHIVE,
     COMPRESSED,
@@ -40,9 +41,11 @@ from headwater.errors import (
     FieldError,
     HeadwaterError,
     InvalidInputError,
+    OverloadedError,
 )
 from headwater.errors.hints import nearest
-from headwater.model.events import EventLoadReport, OnEventsLoaded, new_event
+from headwater.model.events import EventLoadReport, OnEventsLoaded, PublishResult, new_event
+from headwater.model.payload_schemas import PayloadSchemas
 from headwater.model.values import ServiceEvent
 
 if TYPE_CHECKING:
@@ -54,7 +57,9 @@ LOADED = "events.loaded"
 _BATCH_ROWS = 1_000
 _BATCH_BYTES = 4 << 20
 _MOST_READ = 1_000
-_BACKLOG_SECONDS = 2.0
+_RETRY_SECONDS = 2.0
+_PATIENCE = {"backlog": 600.0, "store-full": 60.0}
+"""For how many seconds a load waits for room; workers empty a backlog, but seldom the memory."""
 _MICROSECOND = timedelta(microseconds=1)
 _PAYLOAD = "payload"
 _EVENT_ID = "event_id"
@@ -84,7 +89,7 @@ class _Row(NamedTuple):
     row: TableRow
 
 
-class EventFile:
+class LoadedFile:
     """The rows of a file, as events."""
 
     def __init__(self, file: Path, columns: EventColumns) -> None:
@@ -94,10 +99,15 @@ class EventFile:
         self._fields = {name for name in picked if name is not None}
         if columns.type is None:
             self._fields.add(columns.event_type)
+        self._schemas = PayloadSchemas({})
         self._texts: set[tuple[str, str]] = set()
         self._zone = None if columns.time_zone is None else _zone(columns.time_zone)
-        self._is_nested, self._read = _reader(file, self._fields)
+        self.is_nested, self._read = _reader(file, self._fields)
         self.size = _size(file)
+
+    def follow(self, schemas: Mapping[str, Mapping[str, Any]]) -> None:
+        """Read values as the schemas of the payloads of declared types want them."""
+        self._schemas = PayloadSchemas(schemas)
 
     def rows(self) -> Iterator[_Row]:
         """Yield the rows; raise InvalidInputError if the file cannot be read."""
@@ -128,8 +138,7 @@ class EventFile:
         at = None
         if columns.timestamp is not None:
             at = self._time(self._pick(values, columns.timestamp, "timestamp="))
-        kept = {n: text for n, text in row.row.texts.items() if (event_type, n) in self._texts}
-        payload = self._payload({**values, **kept} if kept else values)
+        payload = self._payload(self._exact(row.row, event_type))
         return new_event(clock, event_type, entity_id, payload, at, event_id)
 
     def keep_text(self, row: _Row, event_type: str, error: EventError | FieldError) -> bool:
@@ -143,6 +152,20 @@ class EventFile:
             return False
         self._texts.add((event_type, column))
         return True
+
+    def _exact(self, row: TableRow, event_type: Any) -> dict[str, Any]:
+        """Return the values of a row, with their texts where the schema wants these."""
+        if not row.texts or not isinstance(event_type, str):
+            return row.values
+        exact: dict[str, Any] = {}
+        for name in row.texts.keys() & row.values.keys():
+            value, text = row.values[name], row.texts[name]
+            path = () if name == _PAYLOAD and isinstance(value, dict) else name.split(".")
+            if (event_type, name) in self._texts:
+                exact[name] = text
+            elif part := self._schemas.part(event_type, *path):
+                exact[name] = part.choose(value, text)
+        return {**row.values, **exact} if exact else row.values
 
     def _pick(self, values: dict[str, Any], column: str, option: str) -> Any:
         """Return the value of a column, or of a field inside of others, such as ``user.id``."""
@@ -182,7 +205,7 @@ class EventFile:
         if isinstance(payload, dict):
             return payload
         others = {name: value for name, value in values.items() if name not in self._fields}
-        return others if self._is_nested else _nested(others)
+        return others if self.is_nested else _nested(others)
 
 
 def _nested(values: dict[str, Any]) -> dict[str, Any]:
@@ -261,7 +284,7 @@ class EventLoad:
     """One load of a file."""
 
     def __init__(
-        self, bus: EventVerbs, clock: Clock, file: EventFile, options: LoadOptions
+        self, bus: EventVerbs, clock: Clock, file: LoadedFile, options: LoadOptions
     ) -> None:
         self._bus, self._clock, self._file, self._options = bus, clock, file, options
         self.report = EventLoadReport(total_bytes=file.size)
@@ -271,7 +294,7 @@ class EventLoad:
         self._load_id = ""
         self._mark: Mark | None = None
         """What the next batch says about those before it."""
-        self._is_settled = True
+        self._is_settled, self._is_waiting = True, False
 
     async def run(self) -> EventLoadReport:
         """Publish the rows that are not in the log yet."""
@@ -328,6 +351,8 @@ class EventLoad:
         try:
             await asyncio.shield(publishing)
         except asyncio.CancelledError:
+            if self._is_waiting:
+                publishing.cancel()
             await publishing
             raise
 
@@ -342,12 +367,12 @@ class EventLoad:
         marks = [] if self._mark is None else [self._mark.event(self._load_id, self._clock)]
         if events and self._mark is not None and self._mark.load == "begins":
             # The log must not have a row of this load before it says that the load begins.
-            await self._bus.publish_many(marks)
+            await self._send(marks)
             marks = []
         self._is_settled = False
         while events:
             try:
-                results = await self._bus.publish_many([*events, *marks])
+                results = await self._send([*events, *marks])
                 duplicates += sum(result.duplicate for result in results[: len(events)])
                 break
             except EventConflictError as error:
@@ -365,11 +390,23 @@ class EventLoad:
                     continue
                 self._reject(places.pop(index), error.problem)
                 del events[index]
-            except HeadwaterError as error:
-                if error.response is None or not error.response.type.endswith("backlog"):
-                    raise
-                await asyncio.sleep(_BACKLOG_SECONDS)
         self._advance(rows[-1], len(rows), duplicates, erased)
+
+    async def _send(self, events: Sequence[ServiceEvent]) -> list[PublishResult]:
+        """Publish events; wait, for a bounded time, while the server has no room for them."""
+        began, waited = time.monotonic(), 0.0
+        while True:
+            try:
+                return await self._bus.publish_many(events)
+            except OverloadedError as error:
+                kind = error.response.type.rpartition(":")[2] if error.response else ""
+                if waited >= _PATIENCE.get(kind, 0.0):
+                    raise
+                if not waited:
+                    log.warning("load waits for room", file=str(self._file.file), reason=str(error))
+            self._is_waiting = True
+            await asyncio.sleep(_RETRY_SECONDS)
+            self._is_waiting, waited = False, time.monotonic() - began
 
     def _advance(self, last: _Row, rows: int, duplicates: int, erased: int) -> None:
         report = self.report

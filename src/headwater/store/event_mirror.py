@@ -16,27 +16,24 @@ from headwater.errors import (
     InvalidInputError,
     MissingExtraError,
 )
-from headwater.model.events import MirrorOptions, MirrorReport, new_event
-from headwater.ports import LogRecord
+from headwater.model.events import MIRRORED, MirrorOptions, MirrorReport, new_event
+from headwater.ports import FeedRecord
 from headwater.settings.schema import Settings
 from headwater.store.verbs.events import EventVerbs
 
 try:
     from headwater.backends.kafka.address import parse_url
-    from headwater.backends.kafka.client import TopicConsumer
-    from headwater.backends.kafka.records import Record, RecordDecoder, in_portions
+    from headwater.backends.kafka.client import TopicConsumer, TopicIdentity
+    from headwater.backends.kafka.records import KafkaRecord, RecordDecoder, in_portions
 except ModuleNotFoundError as error:
     raise MissingExtraError("a mirror of Kafka", "kafka") from error
-
-MIRRORED = "events.mirrored"
-"""The type of the events that say how far a topic is copied."""
 
 _MOST = 500
 _WAIT_SECONDS = 0.5
 
 
 class EventMirror:
-    """One copy of a topic, which continues where the last one of the same name ended.
+    """One copy of a topic, which continues where the last one of that topic ended.
 
     How far it is, is an event of the same batch. So a batch is in the log with it, or neither is;
     where the log cannot do that, the ids of the events keep a batch from counting twice.
@@ -46,14 +43,13 @@ class EventMirror:
         self, bus: EventVerbs, clock: Clock, settings: Settings, url: str, options: MirrorOptions
     ) -> None:
         self._bus, self._clock, self._options = bus, clock, options
-        address = parse_url(url, settings.bus, "the topic")
-        self._mirror_id = f"mirror-{address.topic}"
+        address, timeout = parse_url(url, settings.bus, "the topic"), settings.bus.timeout
         self._tolerance = settings.ingest.future_tolerance
         self._decoder = RecordDecoder(options.fields, options.decode)
+        self._identity = TopicIdentity(address, timeout)
         # It joins no group and commits nothing, so any group that may be described will do.
-        self._consumer = TopicConsumer(
-            address, f"headwater-{self._mirror_id}", settings.bus.timeout
-        )
+        self._consumer = TopicConsumer(address, f"headwater-mirror-{address.topic}", timeout)
+        self._mirror_id = ""
         self._offsets: dict[int, int] = {}
         self.report = MirrorReport()
 
@@ -63,11 +59,13 @@ class EventMirror:
             partitions = [*await self._consumer.partitions()]
             if not partitions:
                 raise InvalidInputError("there is no such topic; check its name and your rights")
+            self._consumer.log = await self._identity.read()
+            self._mirror_id = f"mirror-{self._consumer.log}"
             ends = await self._consumer.ends(partitions)
             self._offsets = await self._begin(partitions)
             await self._consumer.assign(self._offsets)
             while not (self._options.once and self._has_all(ends)):
-                records, lost = await self._consumer.consume(_MOST, _WAIT_SECONDS)
+                records, lost, passed = await self._consumer.consume(_MOST, _WAIT_SECONDS)
                 if lost:
                     raise EventError(
                         f"the topic no longer has the next records of partition {lost[0]}: its "
@@ -76,6 +74,7 @@ class EventMirror:
                     )
                 for portion in in_portions(records):
                     await self._finished(self._publish(portion))
+                self._offsets |= passed
         finally:
             await self._consumer.close()
         return self.report
@@ -85,8 +84,11 @@ class EventMirror:
 
     async def _begin(self, partitions: Sequence[int]) -> dict[int, int]:
         """Return the next offset of each partition; one that is new begins at its beginning."""
-        marks = await self._bus.list(event_type=MIRRORED, entity_id=self._mirror_id, limit=1)
-        known = {int(n): at for mark in marks for n, at in mark.event.payload["offsets"].items()}
+        known: dict[int, int] = {}
+        # The last may be an earlier one that was kept from being pruned.
+        for mark in await self._bus.list(event_type=MIRRORED, entity_id=self._mirror_id, limit=2):
+            offsets = {int(n): at for n, at in mark.event.payload["offsets"].items()}
+            known |= {n: max(at, known.get(n, 0)) for n, at in offsets.items()}
         new = [partition for partition in partitions if partition not in known]
         begin = self._options.begin
         if begin is None or known:
@@ -102,7 +104,7 @@ class EventMirror:
             await task
             raise
 
-    async def _publish(self, records: Sequence[Record]) -> None:
+    async def _publish(self, records: Sequence[KafkaRecord]) -> None:
         latest = self._clock.now() + self._tolerance
         made = await self._decoder.decode(records, latest)
         events = [each.event for each in made if each.event is not None]
@@ -124,7 +126,7 @@ class EventMirror:
                 erased = sum(conflict.is_erased for conflict in error.conflicts)
             except (EventError, FieldError) as error:
                 event = events.pop(error.index or 0)
-                self._reject(LogRecord(0, event, problem=f"{event.event_id}: {error.problem}"))
+                self._reject(FeedRecord(0, event, problem=f"{event.event_id}: {error.problem}"))
                 continue
             break
         self._offsets = offsets
@@ -137,6 +139,6 @@ class EventMirror:
         )
         self._options.progress(self.report)
 
-    def _reject(self, record: LogRecord) -> None:
+    def _reject(self, record: FeedRecord) -> None:
         log.warning("record is no event", problem=record.problem)
         self.report = replace(self.report, rejected=self.report.rejected + 1)

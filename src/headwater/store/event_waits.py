@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Workers come and go more slowly than events.
 _WORKERS_SECONDS = 1.0
 _NO_GROUP = ""
-"""Stands for the workers that would have to run a feature, if those that run have others."""
+"""Stands for the missing workers of a feature, if all running workers have others."""
 
 EventTypes = Mapping[str, frozenset[str]]
 """The event types that trigger features of the live workers, by consumer group."""

@@ -103,7 +103,7 @@ class EventPublisher:
                 checked.add(event_type)
                 hint = registry.event_hint(event_type)
                 if hint:
-                    log.warning("event type triggers no feature", hint=hint)
+                    log.advise("event type triggers no feature", hint=hint)
 
 
 def _check_events(

@@ -166,7 +166,7 @@ class FeatureStore(StoreVerbs):
     async def drain(self) -> None:
         """Handle every waiting event and due schedule here, then return; for tests and scripts.
 
-        What becomes due meanwhile is left for the next call, or for a worker.
+        What becomes due meanwhile is left for later. An error of a server that lasts is raised.
 
         >>> await store.publish("purchase", "ada", {"amount": 5.0, "item": "pen"})
         ServiceEvent(...)

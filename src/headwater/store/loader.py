@@ -15,6 +15,7 @@ from types import ModuleType
 
 import msgspec
 
+from headwater.core.logging import log
 from headwater.declarations import graph
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DeclarationError, FeaturesFileError
@@ -154,6 +155,13 @@ def _run(source: FeaturesSource) -> FeaturesModule:
             code = compile(source.file.read_bytes(), str(source.file), "exec", dont_inherit=True)
             exec(code, vars(module))
         undo.pop_all()
+    if any(runtime_of(store).was_opened for store in _stores(module).values()):
+        # Each command and each process loads the file, and would do the same again.
+        log.warning(
+            "features file used its store while it was loaded",
+            file=str(source.file),
+            hint="move that code under `if __name__ == '__main__':`",
+        )
     return module
 
 
@@ -241,10 +249,12 @@ def _location(error: BaseException, source: FeaturesSource) -> Location:
     return location
 
 
+def _stores(module: ModuleType) -> dict[str, FeatureStore]:
+    return {name: value for name, value in vars(module).items() if isinstance(value, FeatureStore)}
+
+
 def only_store(module: ModuleType, file: Path) -> FeatureStore:
-    stores = {
-        name: value for name, value in vars(module).items() if isinstance(value, FeatureStore)
-    }
+    stores = _stores(module)
     if not stores:
         raise FeaturesFileError(
             "the file has no FeatureStore; write `store = FeatureStore()` at its top level",

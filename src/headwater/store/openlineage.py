@@ -27,7 +27,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 class LineageRun:
-    """A run of a job: what it reads and writes, as far as that is known."""
+    """A run of a job: its inputs and outputs, as far as they are known."""
 
     def __init__(self, namespace: str, kind: str, name: str) -> None:
         self.run_id = str(uuid4())

@@ -56,6 +56,7 @@ class Runtime:
         self.publisher = EventPublisher(self)
         self.binding = Binding(RecordVerbs(self), self.sync_loop)
         self._engines = Engines()
+        self.was_opened = False
 
     def current(self) -> Engine | None:
         """Return the engine for the running event loop, or None if it is not open."""
@@ -63,6 +64,7 @@ class Runtime:
 
     async def open(self) -> Engine:
         """Return the engine for the running event loop; open it if necessary."""
+        self.was_opened = True
         return await self._engines.open(self.registry, self.settings, self.clock)
 
     def lend(self, engine: Engine) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from headwater.backends.duckdb.exported_history import ExportedHistory
+from headwater.backends.duckdb.exported_history import ExportedHistory, translated
 from headwater.backends.duckdb.history_export import HistoryExport
 from headwater.backends.runners.choice import runner_of
 from headwater.core.interruptible import in_thread
@@ -19,16 +19,17 @@ from headwater.declarations.registry import Registry
 from headwater.errors import InvalidInputError
 from headwater.features.call_scope import check_not_replaying, track_source
 from headwater.features.caller_limits import limited_caller
+from headwater.history.feast import FeastExport
 from headwater.history.frames.files import TableSize, table_size
 from headwater.history.frames.tables import is_sql, open_frame, relation_of
 from headwater.history.importing import ImportColumns, import_file
 from headwater.history.past_reads import PastQueries
 from headwater.history.point_in_time import HistoryRequest, PastSources, needs_store, read_history
 from headwater.model.catalog import CatalogState
-from headwater.model.history import SNAPSHOT, ExportReport, ImportReport
+from headwater.model.history import SNAPSHOT, ExportReport, FeastReport, ImportReport
 from headwater.model.problems import OnStep
 from headwater.model.values import EVERYTHING
-from headwater.ports import FrameReader
+from headwater.ports import LakeSnapshot
 from headwater.store.openlineage import lineage_of
 from headwater.store.runtime import Runtime
 from headwater.store.writing import check_stored
@@ -71,7 +72,8 @@ class Tables:
         definitions = _requested(runtime.registry, features)
         is_query = is_sql(frame)
         if exported is None:
-            past = await _stored(runtime, features, snapshot)
+            is_open = needs_store(definitions, known=known)
+            past = await _stored(runtime, features, snapshot, is_open=is_open)
         elif snapshot is not None:
             raise InvalidInputError("give either exported or snapshot: both say what is read")
         else:
@@ -152,6 +154,25 @@ class Tables:
                 run.writes_file(folder, rows=report.rows)
             return report
 
+    async def export_feast(
+        self, folder: Path, features: Sequence[FeatureRef] | None
+    ) -> FeastReport:
+        """Replace the files of a Feast repository by those of the present history."""
+        async with self._runtime.audited("history.export_feast", str(folder)) as engine:
+            await engine.catalog.follow()
+            await engine.catalog.declare()
+            named = list(engine.registry.features) if features is None else features
+            past = await _stored(self._runtime, named)
+            # What queries return now is not in history before their next run.
+            sources = msgspec.structs.replace(past.sources, queries=None)
+            async with lineage_of(self._runtime, "export", folder.name) as run:
+                run.reads([f.series for f in past.features if f.is_stored], past.version)
+                export = FeastExport(folder, past.features, sources, engine.backends.offline)
+                with translated(folder):
+                    report = await export.run()
+                run.writes_file(folder, rows=sum(view.rows for view in report.views))
+            return report
+
 
 def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[FeatureDef]:
     """Return the definitions of features, each of which may be named once."""
@@ -169,16 +190,23 @@ def _requested(registry: Registry, features: Sequence[FeatureRef]) -> list[Featu
 
 
 async def _stored(
-    runtime: Runtime, features: Sequence[FeatureRef], snapshot: int | None = None
+    runtime: Runtime,
+    features: Sequence[FeatureRef],
+    snapshot: int | None = None,
+    *,
+    is_open: bool = False,
 ) -> _Past:
+    """Read from the store, or a snapshot of its lake; ``is_open`` if both are read."""
     engine = await runtime.open()
-    history: FrameReader = engine.backends.offline
+    past: LakeSnapshot | None = None
     if snapshot is not None:
         if engine.backends.lake is None:
             raise InvalidInputError("this store has no lake, and so no snapshots; set lake.url")
-        history = await (await engine.backends.lake()).at(snapshot)
+        past = await (await engine.backends.lake()).at(snapshot)
 
     async def earliest() -> datetime | None:
+        if past is not None and not is_open:
+            return past.pruned
         return (await engine.catalog.follow()).pruned.history
 
     await engine.catalog.follow()
@@ -186,7 +214,7 @@ async def _stored(
     return _Past(
         _requested(engine.registry, features),
         PastSources(
-            history,
+            engine.backends.offline if past is None else past.reader,
             runner_of(runtime.settings.runner),
             engine.reader,
             queries,

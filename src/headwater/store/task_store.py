@@ -30,7 +30,7 @@ _copies: dict[str, TemporaryDirectory[str]] = {}
 class FeaturesFile(msgspec.Struct, frozen=True):
     """A features file that travels along with tasks: its text, the user's modules, the settings.
 
-    Data files do not travel, nor does what is installed.
+    Neither data files nor installed packages travel.
     """
 
     file: str

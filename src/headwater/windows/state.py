@@ -365,7 +365,7 @@ def tile_values(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the tiles of a level, the oldest first, each with the aggregates of it alone.
 
-    Those that have no value are left out, as are the last values of tiles that no longer have any.
+    Tiles without a value are left out, as are the last values of tiles that no longer have any.
     """
     place, window = plan.levels.index(hop), Window("tile", hop, hop)
     level, members = state.levels[place], [Member(window, each) for each in plan.aggregates]

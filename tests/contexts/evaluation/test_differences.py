@@ -12,7 +12,7 @@ from headwater import Chunk, ContextItem, FeatureStore, context, retriever
 from headwater.contexts.evaluation.differences import (
     OTHER_COUNT,
     WITHHELD_TEXTS,
-    Difference,
+    ContextDifference,
     difference,
 )
 from headwater.declarations.contexts import ContextFunction
@@ -56,7 +56,7 @@ RETURNS = text("Returns are free of charge.", priority=40)
 LONG = text("The shop sells boots. " * 20, priority=1, truncate=True)
 
 
-def counts(found: Difference) -> tuple[int, int, int, int]:
+def counts(found: ContextDifference) -> tuple[int, int, int, int]:
     return (found.gained, found.lost, found.cut, found.lost_required)
 
 

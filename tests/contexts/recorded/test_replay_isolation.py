@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, make_dataclass
 from datetime import datetime, timedelta
 from typing import Any
@@ -167,6 +167,35 @@ class Order:
     of: Renamed
 
 
+@dataclass
+class Mixed:
+    """A dataclass with a renamed Struct beside dicts."""
+
+    of: Renamed
+    counts: dict[str, int]
+    rows: list[dict[str, int]]
+
+
+class Counted(msgspec.Struct, rename="camel"):
+    """A renamed Struct with a dict and another inside."""
+
+    all_counts: dict[str, int]
+    written_by: Renamed | None = None
+
+
+class Apple(msgspec.Struct, tag="apple", rename="camel"):
+    """One of two Structs that JSON tells apart by a tag."""
+
+    main_color: str
+
+
+class Pear(msgspec.Struct, tag="pear", rename="camel"):
+    """The other one."""
+
+    main_color: str
+    stem_length: int = 0
+
+
 class Narrow(msgspec.Struct):
     text: str
 
@@ -210,6 +239,48 @@ async def test_objects_come_back_in_the_types_that_the_function_annotates(
     made = await objects(question, order, None, {}, Listed(1), Listed(2), other=Question("c"))
     again = await shop.store.replay(made.context_id, mode)
     assert (again.content, again.matches) == (made.content, True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (dict[str, Renamed], {"a": Renamed("Ann")}),
+        (dict[str, list[Renamed]], {"a": [Renamed("Ann")]}),
+        (tuple[Renamed, dict[str, int]], (Renamed("Ann"), {"first_name": 1})),
+        (list[dict[int, Renamed | None]], [{1: Renamed("Ann"), 2: None}]),
+        (Renamed | int, Renamed("Ann")),
+        (dict[str, Listed], {"a": Listed(1)}),
+        (Mixed, Mixed(Renamed("Ann"), {"first_name": 1}, [{"firstName": 2}])),
+        (Counted, Counted({"first_name": 1}, Renamed("Ann"))),
+        (dict[str, Any], {"a": {"first_name": 1, "firstName": 2}}),
+        (list[Pear | Apple], [Apple("red"), Pear("green", 1)]),
+        (Question | Renamed | None, Renamed("Ann")),
+        (Renamed | dict[str, int], Renamed("Ann")),
+        (Sequence[Renamed], (Renamed("Ann"),)),
+        (Mapping[str, Sequence[Renamed]], {"a": [Renamed("Ann")], "b": (Renamed("Bob"),)}),
+    ],
+)
+async def test_renamed_fields_come_back_in_every_container(
+    shop: Shop, kind: Any, value: object
+) -> None:
+    def asked(question: Any) -> str:
+        return repr(question)
+
+    asked.__annotations__["question"] = kind
+    made = await context(shop.store)(asked)(value)
+    again = await shop.store.replay(made.context_id, "as_of")
+    assert (again.content, again.matches) == (repr(value), True)
+
+
+async def test_of_two_classes_with_equal_fields_the_one_that_accepts_them_comes_back(
+    shop: Shop,
+) -> None:
+    @context(shop.store)
+    def asked(question: Narrow | Checked) -> str:
+        return type(question).__name__
+
+    made = await asked(Narrow("Why?"))
+    assert (await shop.store.replay(made.context_id, "as_of")).content == "Narrow"
 
 
 @pytest.mark.parametrize("mode", RUNS_AGAIN)

@@ -198,7 +198,7 @@ class _Asking:
                 self._progress(EvaluationProgress(self._counts["done"], total, "answer"))
 
     def report(self) -> AnswerReport:
-        """Return what was found, once the pairs are sorted."""
+        """Return the findings, once the pairs are sorted."""
         options = self._options
         return AnswerReport(
             answer=options.answer.name,

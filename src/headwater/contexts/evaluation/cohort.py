@@ -137,7 +137,7 @@ def _read(line: bytes, kind: type[T]) -> T | None:
 
 
 def _altered(path: Path, lines: int, actual: str, seal: CohortSeal) -> str:
-    """Return how the lines of a file differ from what was sealed, as far as that is known."""
+    """Return how the lines of a file differ from the sealed ones, as far as that is known."""
     with path.open("rb") as file:
         for number, line in enumerate(islice(file, 1, lines - 1), 2):
             try:

@@ -19,7 +19,7 @@ _UNSEEN = frozenset((NOT_COUNTED, "cache_mark_unsupported", "too_many_cache_mark
 _KINDS: Sequence[ChangeKind] = get_args(ChangeKind)
 
 
-class Difference(msgspec.Struct, frozen=True, kw_only=True):
+class ContextDifference(msgspec.Struct, frozen=True, kw_only=True):
     """How two contexts differ, in fields of `EvaluatedContext`; no kinds if in nothing.
 
     `reasons` say what cannot be compared exactly. Ids, ages, latencies, scores of searches and
@@ -43,7 +43,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
 
 
-def difference(before: Core, after: Core) -> Difference:
+def difference(before: Core, after: Core) -> ContextDifference:
     """Compare a recorded context, or one of the former code, with one of the present code."""
     was, now = before.output, after.output
     statuses = (before.freshness.status, after.freshness.status)
@@ -78,7 +78,7 @@ def difference(before: Core, after: Core) -> Difference:
         ),
         *([OTHER_COUNT] if was.tokens != now.tokens and not is_counted_alike else []),
     ]
-    return Difference(
+    return ContextDifference(
         kinds=tuple([kind for kind in _KINDS if kinds.get(kind)]),
         reasons=tuple(reasons),
         gained=text.gained,

@@ -98,14 +98,14 @@ def _rank(cell: Cell) -> tuple[int, int]:
     return cell.as_of, cell.written_at
 
 
-class Handled(NamedTuple):
+class HandledEvent(NamedTuple):
     """When a live worker handled an event: at the earliest, which is assumed, and at the latest."""
 
     moment: int
     latest: int
 
 
-def handled_moments(events: Sequence[PastEvent]) -> list[Handled]:
+def handled_moments(events: Sequence[PastEvent]) -> list[HandledEvent]:
     """Return when the events of an entity id were handled, one after the other.
 
     The first value that an event caused was written at that moment, or some microseconds later if
@@ -116,7 +116,7 @@ def handled_moments(events: Sequence[PastEvent]) -> list[Handled]:
     for past in reversed(events):
         bound = bound if past.written_at is None else min(bound, past.written_at)
         bounds.append(bound)
-    handled: list[Handled] = []
+    handled: list[HandledEvent] = []
     before, tied = BEGINNING, 0
     for past, bound in zip(events, reversed(bounds), strict=True):
         moment = bound if past.written_at is not None else max(past.received_at, before)
@@ -125,12 +125,12 @@ def handled_moments(events: Sequence[PastEvent]) -> list[Handled]:
             moment = before
         tied = tied + 1 if moment == before else 1
         is_exact = past.written_at is not None or bound <= moment + tied
-        handled.append(Handled(moment, moment if is_exact else bound))
+        handled.append(HandledEvent(moment, moment if is_exact else bound))
         before = moment
     return handled
 
 
-class Step(NamedTuple):
+class ReplayStep(NamedTuple):
     """Something that changes values: an event, a redrive of one, or a write by something else."""
 
     moment: int
@@ -172,7 +172,7 @@ class EntityLog:
             self._written[place] = min(self._written[place], self._written[place + 1])
         self.first_written = END
         """When the first value of a replayed feature was written in the live world."""
-        self.steps: list[Step] = []
+        self.steps: list[ReplayStep] = []
         self.next = 0
         self.lock = asyncio.Lock()
         self.values: dict[str, Timeline[int]] = {}
@@ -221,7 +221,7 @@ class EntityLog:
         return any(note.since <= moment < note.until for note in self.notes.get(feature, ()))
 
 
-class Replay(Protocol):
+class ReplayedValues(Protocol):
     """What the handlers of past events read: the values of all entities."""
 
     replayed: Mapping[str, FeatureDef]
@@ -279,7 +279,7 @@ class ReplayedState(BatchState):
         return changes
 
 
-class ReplayTransaction(HandlerTransaction):
+class EvaluationTransaction(HandlerTransaction):
     """One run of the handler of a past event, when a live worker handled it."""
 
     __slots__ = ("_feature", "_log", "_own", "_place", "_replay", "elsewhere", "published")
@@ -287,7 +287,12 @@ class ReplayTransaction(HandlerTransaction):
     is_past = True
 
     def __init__(
-        self, replay: Replay, state: ReplayedState, log: EntityLog, step: Step, feature: FeatureDef
+        self,
+        replay: ReplayedValues,
+        state: ReplayedState,
+        log: EntityLog,
+        step: ReplayStep,
+        feature: FeatureDef,
     ) -> None:
         assert step.past is not None, "only events run handlers"
         moment = to_micros(step.past.event.timestamp)

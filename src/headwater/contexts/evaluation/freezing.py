@@ -51,7 +51,7 @@ _GONE = "gone"
 _MISSING = "not recorded"
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class CohortChoice(msgspec.Struct, frozen=True, kw_only=True):
     """Which recorded contexts a cohort has: those of a search, or of a list of ids."""
 
     context: str | None = None
@@ -99,7 +99,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return ContextQuery(start=self.start, end=self.end, **named)
 
     def described(self) -> dict[str, Any]:
-        """Return the options for the header of the file, without those that are absent."""
+        """Return the options for the header of the file, except absent ones."""
         options = msgspec.to_builtins(self) | {"ids": len(self.ids or ())}
         seeds = {"seed"} if self.sample else set()
         return {name: value for name, value in options.items() if value or name in seeds}
@@ -118,7 +118,13 @@ class Freezing:
         self._missing: list[str] = []
 
     async def freeze(
-        self, path: Path, header: CohortHeader, choice: Choice, signed: Signed, *, replaces: bool
+        self,
+        path: Path,
+        header: CohortHeader,
+        choice: CohortChoice,
+        signed: Signed,
+        *,
+        replaces: bool,
     ) -> FrozenCohort:
         """Write the file, as a whole or not at all."""
         counts: dict[str, Counter[str]] = {
@@ -152,7 +158,7 @@ class Freezing:
             **{kind: dict(counter.most_common()) for kind, counter in counts.items()},
         )
 
-    async def _chosen(self, choice: Choice) -> AsyncIterator[Drawn]:
+    async def _chosen(self, choice: CohortChoice) -> AsyncIterator[Drawn]:
         """Yield the contexts of a choice, the oldest first; those of a list in its order."""
         if choice.sample is None:
             async for summary in self._found(choice):
@@ -173,7 +179,7 @@ class Freezing:
         for context in sample.contexts():
             yield context
 
-    async def _by_stratum(self, choice: Choice) -> AsyncIterator[tuple[str, Drawn]]:
+    async def _by_stratum(self, choice: CohortChoice) -> AsyncIterator[tuple[str, Drawn]]:
         by = choice.stratify_by or ""
         if not by.startswith(INPUT):
             of = _STRATA.get(by)
@@ -188,7 +194,7 @@ class Freezing:
             stratum = canonical(to_tagged(value)).decode() if is_known else "withheld"
             yield stratum, Drawn(stored.created_at, stored.context_id)
 
-    async def _found(self, choice: Choice) -> AsyncIterator[RecordSummary]:
+    async def _found(self, choice: CohortChoice) -> AsyncIterator[RecordSummary]:
         model = choice.where.get("model")
         found = self._searched(choice.query()) if choice.ids is None else self._listed(choice.ids)
         async for summary in found:

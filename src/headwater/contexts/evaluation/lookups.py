@@ -1,4 +1,4 @@
-"""Reads of the real history: those that many callers wait for go together."""
+"""Reads of the real history; concurrent reads are sent together."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Lookups:
         return await asyncio.shield(answer)
 
     async def _run(self) -> None:
-        """Look up what is waiting until nothing is."""
+        """Look up the waiting reads until none is left."""
         try:
             while self._points or self._spans:
                 await asyncio.sleep(0)  # the other callers that are ready add theirs

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from headwater.contexts.evaluation.entity_replay import (
     END,
     EntityLog,
+    EvaluationTransaction,
     ReplayedState,
-    ReplayTransaction,
-    Step,
+    ReplayStep,
     earlier_values,
     real_cell,
 )
@@ -245,7 +245,7 @@ class ReplayedHistory(ReadOnlyHistory):
                         await self._run(log, log.steps[log.next], slot)
                         log.next += 1
 
-    async def _run(self, log: EntityLog, step: Step, slot: Slot) -> None:
+    async def _run(self, log: EntityLog, step: ReplayStep, slot: Slot) -> None:
         if step.past is None:
             self._write(log, step)
             return
@@ -266,10 +266,12 @@ class ReplayedHistory(ReadOnlyHistory):
                 spans = log.failures.setdefault(feature.name, {})
                 spans[step.place] = (step.moment, END)
 
-    async def _succeeds(self, log: EntityLog, step: Step, feature: FeatureDef, slot: Slot) -> bool:
+    async def _succeeds(
+        self, log: EntityLog, step: ReplayStep, feature: FeatureDef, slot: Slot
+    ) -> bool:
         """Run a handler and keep its values; return False if it fails, without a retry."""
         assert step.past is not None, "only events run handlers"
-        transaction = ReplayTransaction(self, self._state, log, step, feature)
+        transaction = EvaluationTransaction(self, self._state, log, step, feature)
         try:
             await self._handlers.run(transaction, feature, step.past.event, slot)
         except BackendUnavailableError:
@@ -289,7 +291,7 @@ class ReplayedHistory(ReadOnlyHistory):
         return True
 
     def _write_elsewhere(
-        self, feature: FeatureDef, entity_id: str, cell: Cell, transaction: ReplayTransaction
+        self, feature: FeatureDef, entity_id: str, cell: Cell, transaction: EvaluationTransaction
     ) -> None:
         """Add a value that the handler of another entity id has set."""
         log = self._logs.get(entity_id)
@@ -300,7 +302,7 @@ class ReplayedHistory(ReadOnlyHistory):
             if feature.series not in self.replayed:
                 self._set.add(feature.series)
 
-    def _write(self, log: EntityLog, step: Step) -> None:
+    def _write(self, log: EntityLog, step: ReplayStep) -> None:
         """Add a value that no event of the entity id caused."""
         (feature,), cell = step.features, step.cell
         assert cell is not None, "a step without an event is a write"
@@ -311,7 +313,7 @@ class ReplayedHistory(ReadOnlyHistory):
         self._state.set((feature.entity.name, log.entity_id), feature.series, cell)
 
     async def _load(self, entity_ids: Iterable[str]) -> None:
-        """Load entity ids, together with those that others wait for."""
+        """Load entity ids, together with ids that others wait for."""
         self._awaited |= dict.fromkeys(entity_ids)
         async with self._loading:
             ids = [entity_id for entity_id in self._awaited if entity_id not in self._logs]
@@ -346,7 +348,7 @@ class ReplayedHistory(ReadOnlyHistory):
         for place, (past, handled) in enumerate(zip(log.events, log.handled, strict=True)):
             features = self._triggered.get(past.event.event_type, ())
             if features:
-                log.steps.append(Step(handled.moment, place, features, past))
+                log.steps.append(ReplayStep(handled.moment, place, features, past))
             if handled.latest > handled.moment:
                 for feature in features:
                     log.note(feature.name, _LATE, handled.moment, handled.latest)
@@ -379,14 +381,14 @@ class ReplayedHistory(ReadOnlyHistory):
             if event is not None:
                 past = log.events[event]
                 if past.event.event_type in feature.triggers:
-                    log.steps.append(Step(moment, place, (feature,), past, is_redrive=True))
+                    log.steps.append(ReplayStep(moment, place, (feature,), past, is_redrive=True))
                 continue
             fitting = _fitting(feature, row.value, is_converted=is_converted)
             if fitting is None:
                 log.note(feature.name, _MISFIT, moment)
                 continue
             cell = replace(cell, value=msgspec.Raw(fitting))
-            log.steps.append(Step(moment, place, (feature,), cell=cell, cause=row.cause))
+            log.steps.append(ReplayStep(moment, place, (feature,), cell=cell, cause=row.cause))
 
     async def load_real(self, feature: FeatureDef) -> None:
         """Load the real values of a feature for the entity ids in memory."""

@@ -14,9 +14,9 @@ from headwater.contexts.assembler import Assembler
 from headwater.contexts.counters import ModelCounters
 from headwater.contexts.evaluation.replayed_history import ReplayedHistory
 from headwater.contexts.evaluation.variants import Variant
+from headwater.contexts.recorded.arguments import bind_recorded
 from headwater.contexts.recorded.past_searches import recorded_results, searched_versions
 from headwater.contexts.recorded.replay import (
-    bind_recorded,
     names_now,
     past_read,
     recorded_inputs,

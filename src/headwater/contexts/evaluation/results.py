@@ -39,7 +39,7 @@ class RunFolder:
 
     @property
     def is_begun(self) -> bool:
-        """Whether it is known what is evaluated."""
+        """Whether the evaluated code is known."""
         return (self.path / "run.json").exists()
 
     @property

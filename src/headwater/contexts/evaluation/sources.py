@@ -43,7 +43,7 @@ class _ItemPage(msgspec.Struct):
 
 
 def ids_of_lines(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the ids of lines; empty ones and those that begin with ``#`` have none."""
+    """Yield the ids of lines; empty lines and lines that begin with ``#`` have none."""
     for line in lines:
         if (text := line.strip()) and not text.startswith("#"):
             yield context_spelled(text)

@@ -26,7 +26,7 @@ _ID = re.compile(
 
 
 def summarize(contexts: Iterable[EvaluatedContext]) -> EvaluationSummary:
-    """Count contexts; what is kept does not grow with their number."""
+    """Count contexts, in memory that does not grow with their number."""
     totals = _Totals()
     for context in contexts:
         totals.add(context)

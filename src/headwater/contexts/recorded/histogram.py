@@ -115,7 +115,7 @@ class Histograms:
         return _Counted(counts, None)
 
     async def _of_read(self, query: ContextQuery, buckets: int) -> ContextHistogram:
-        """Read the newest contexts, those that the caller may read, and count them."""
+        """Read the newest contexts that the caller may read, and count them."""
         summaries: list[RecordSummary] = []
         reached: datetime | None = None
         examined = 0

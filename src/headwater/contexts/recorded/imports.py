@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from headwater.contexts.recorded.otlp import Found, NamedTrace, entries_of, read_entry
+from headwater.contexts.recorded.otlp import NamedTrace, OtlpEntries, entries_of, read_entry
 from headwater.core.canonical_json import canonical
 from headwater.errors import InvalidInputError
 from headwater.errors.hints import nearest
@@ -157,7 +157,7 @@ def objects_in(text: str) -> list[msgspec.Raw]:
 
 def _otlp(text: str) -> Read:
     contexts: dict[str, str] = {}
-    found: list[tuple[int, Found]] = []
+    found: list[tuple[int, OtlpEntries]] = []
     for line, raw in numbered(text, lambda part: entries_of(part.encode())):
         try:
             for each in read_entry(raw):

@@ -280,7 +280,7 @@ def entries_of(text: bytes) -> list[msgspec.Raw]:
     return [raw for scope in scopes for raw in (*scope.spans, *scope.log_records)]
 
 
-class Found(NamedTuple):
+class OtlpEntries(NamedTuple):
     """An outcome that an entry describes: its trace, its context if it names one, and the facts."""
 
     trace_id: str
@@ -295,7 +295,7 @@ class NamedTrace(NamedTuple):
     context_id: str
 
 
-def read_entry(raw: msgspec.Raw, inside: Entry | None = None) -> Iterator[Found | NamedTrace]:
+def read_entry(raw: msgspec.Raw, inside: Entry | None = None) -> Iterator[OtlpEntries | NamedTrace]:
     """Yield what an entry says about contexts; nothing if it is about something else.
 
     ``inside`` is the span of an event.
@@ -326,7 +326,7 @@ def read_entry(raw: msgspec.Raw, inside: Entry | None = None) -> Iterator[Found 
         yield from read_entry(event, entry)
 
 
-def _found(entry: Entry, attributes: Mapping[str, Any], said: dict[str, Any]) -> Found:
+def _found(entry: Entry, attributes: Mapping[str, Any], said: dict[str, Any]) -> OtlpEntries:
     times = (entry.time_unix_nano, entry.end_time_unix_nano, entry.observed_time_unix_nano)
     nanoseconds = next((moment for moment in map(int, times) if moment), 0)
     given = said | {field: attributes[name] for field, name in _FACTS.items() if name in attributes}
@@ -344,7 +344,7 @@ def _found(entry: Entry, attributes: Mapping[str, Any], said: dict[str, Any]) ->
         if entry.trace_id and entry.span_id:
             given["links"] = {"trace_id": entry.trace_id, "span_id": entry.span_id}
     context_id = attributes.get(names.CONTEXT_ID)
-    return Found(entry.trace_id, None if context_id is None else str(context_id), given)
+    return OtlpEntries(entry.trace_id, None if context_id is None else str(context_id), given)
 
 
 def _score(attributes: Mapping[str, Any]) -> Score:

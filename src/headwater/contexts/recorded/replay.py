@@ -7,34 +7,29 @@ again is the one that is declared now; it leaves no trace.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import is_dataclass
 from datetime import datetime, timedelta
 from importlib.metadata import version
-from types import SimpleNamespace
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args
 
 import msgspec
-from msgspec.inspect import DataclassType, StructType, is_struct_type, type_info
 from msgspec.structs import asdict, replace
 
 from headwater.contexts.assembler import Assembler
 from headwater.contexts.budget import BudgetPolicy, Fitted, fit
 from headwater.contexts.counters import ModelCounters
 from headwater.contexts.record_builder import output_facts
+from headwater.contexts.recorded.arguments import bind_recorded
 from headwater.contexts.recorded.past_searches import recorded_results, searched_versions
 from headwater.contexts.recorded.verification import decode_record
 from headwater.contexts.requests import recorded_candidates, recorded_envelope, tokenizer_of
 from headwater.core.canonical_json import to_tagged
 from headwater.core.clock import Clock, to_micros
-from headwater.declarations.contexts import ContextDef
 from headwater.declarations.features import FeatureDef
-from headwater.declarations.function_checks import annotations_of
 from headwater.declarations.interceptors import Interceptors
 from headwater.declarations.meanings import declared_as, named_at
-from headwater.errors import FreshnessSLAError, InvalidInputError, RecordValueError, ReplayError
+from headwater.errors import FreshnessSLAError, InvalidInputError, ReplayError
 from headwater.errors.hints import nearest
 from headwater.features.call_scope import (
     PastRead,
@@ -486,105 +481,3 @@ def recorded_overrides(core: Core, reference: dict[str, Any] | None) -> Override
     }
     changed = {name: limits[name] for name in policy.set_by_call if name in limits}
     return Overrides(interaction_ref=reference, **changed)
-
-
-def bind_recorded(definition: ContextDef, inputs: Mapping[str, Any]) -> inspect.BoundArguments:
-    """Bind the recorded inputs to the parameters that the function has today."""
-    parameters = definition.signature.parameters
-    for name in inputs:
-        if name not in parameters:
-            raise InvalidInputError(
-                f"context {definition.name!r} was recorded with the input {name!r}, but its "
-                f"function has no such parameter now; {nearest(name, parameters)}"
-            )
-    hints = annotations_of(definition.function)
-    arguments = {
-        name: _argument(definition, parameters[name], value, hints.get(name, Any))
-        for name, value in inputs.items()
-    }
-    return inspect.BoundArguments(definition.signature, arguments)
-
-
-def _argument(definition: ContextDef, parameter: inspect.Parameter, value: Any, hint: Any) -> Any:
-    """Return a recorded input in the type that its parameter annotates today."""
-    kind = hint
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        kind = tuple[hint, ...]
-    elif parameter.kind is parameter.VAR_KEYWORD:
-        kind = dict[str, hint]
-    try:
-        return _convert(value, kind)
-    except _MismatchError as mismatch:
-        if not _has_fields(value, kind):
-            return value  # the call did not follow the annotation
-        raise InvalidInputError(
-            f"context {definition.name!r} was recorded with {parameter.name!r} of the fields "
-            f"{', '.join(map(str, value))}, which do not fit today's {kind.__name__}: "
-            f"{_explain(value, kind, mismatch)}"
-        ) from mismatch
-
-
-class _MismatchError(Exception):
-    """A recorded value does not fit a type as it is declared today."""
-
-
-def _convert(value: Any, kind: Any) -> Any:
-    """Convert a recorded value to a type; raise _MismatchError if it would change."""
-    reason = "a value would change"
-    # A record has the fields of an object by their Python names, not by their JSON names.
-    for form in (value, _as_objects(value)):
-        try:
-            typed = msgspec.convert(form, kind, from_attributes=True)
-            if _includes(to_tagged(typed), to_tagged(value)):
-                return typed
-        except (msgspec.ValidationError, TypeError, RecordValueError) as error:
-            reason = str(error)
-    raise _MismatchError(reason)
-
-
-def _explain(value: Mapping[str, Any], kind: Any, mismatch: _MismatchError) -> str:
-    """Return which recorded field does not fit a type, and the remedy."""
-    today = type_info(kind)
-    assert isinstance(today, StructType | DataclassType)
-    hints = get_type_hints(kind)
-    gone = [name for name in value if name not in hints]
-    if gone:
-        return f"it has no field {gone[0]!r} now; add it again"
-    new = [field.name for field in today.fields if field.required and field.name not in value]
-    if new:
-        return f"it requires {new[0]!r}, which was not recorded; give it a default"
-    for name, item in value.items():
-        try:
-            _convert(item, hints[name])
-        except _MismatchError as field_mismatch:
-            return _explain_field(name, item, hints[name], field_mismatch)
-    return f"{mismatch}; accept the recorded values again"
-
-
-def _explain_field(name: str, value: Any, kind: Any, mismatch: _MismatchError) -> str:
-    if _has_fields(value, kind):
-        return f"in {name!r}, {_explain(value, kind, mismatch)}"
-    today = kind.__name__ if isinstance(kind, type) else kind
-    return f"{name!r} was recorded as {type(value).__name__} and is {today} now; accept both types"
-
-
-def _has_fields(value: Any, kind: Any) -> bool:
-    return isinstance(value, dict) and (is_struct_type(kind) or is_dataclass(kind))
-
-
-def _as_objects(value: Any) -> Any:
-    """Return the value with objects instead of dicts."""
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return SimpleNamespace(**{key: _as_objects(item) for key, item in value.items()})
-    if isinstance(value, list | tuple):
-        return type(value)(map(_as_objects, value))
-    return value
-
-
-def _includes(typed: Any, recorded: Any) -> bool:
-    """Return whether a value has everything that was recorded; 1 and 1.0 differ."""
-    if isinstance(recorded, dict) and isinstance(typed, dict):
-        return all(key in typed and _includes(typed[key], item) for key, item in recorded.items())
-    if isinstance(recorded, list) and isinstance(typed, list):
-        return len(typed) == len(recorded) and all(map(_includes, typed, recorded))
-    return bool(typed == recorded)

@@ -210,7 +210,7 @@ class ServedAudit:
         return UNDECLARED if now is None or now not in declared else declared[now]
 
     async def _compare_computed(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
-        """Compare values with those that are computed for the beginning and the end."""
+        """Compare values with computed ones of the beginning and the end."""
         rows = [
             {feature.entity.id_field: value.entity_id, "at": moment}
             for value in values
@@ -279,7 +279,7 @@ class ServedAudit:
         self._judge(value, results)
 
     async def _compare_stored(self, feature: FeatureDef, values: Sequence[_ServedValue]) -> None:
-        """Compare values with those that history has, in the versions that were served then."""
+        """Compare values with history, in the versions that were served then."""
         by_series: dict[tuple[str, ...], list[tuple[_ServedValue, list[FeatureDef]]]] = {}
         for value in values:
             try:

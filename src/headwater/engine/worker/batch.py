@@ -14,7 +14,7 @@ from headwater.features.event_handlers import dead_letters
 from headwater.features.schedule import REFRESH, due_of
 from headwater.model.dead_letters import DeadLetter
 from headwater.model.values import INTERNAL, MALFORMED, ServiceEvent
-from headwater.ports import Batch, Delivery, Failure, Handled, Outcome, Tombstone
+from headwater.ports import Batch, BatchOutcome, Delivery, Failure, Handled, Tombstone
 
 NO_FEATURE = "(none)"
 """The feature of a dead letter whose log entry is not a valid event."""
@@ -62,7 +62,7 @@ class RepeatableRuns:
 
 async def run_batch(
     engine: Engine, run_set: RunSet, batch: Batch, runs: RepeatableRuns | None = None
-) -> Outcome:
+) -> BatchOutcome:
     """Run the features that a batch's events trigger; nothing is durable yet.
 
     Repeat those of ``runs`` whose entities are unchanged without calling their functions.
@@ -106,7 +106,7 @@ class _Running:
         with self._engine.feature_calls.deadline.slot() as slot:
             for delivery in chain.from_iterable(chains):
                 event_type, only = delivery.event.event_type, delivery.only
-                features = usual.get(event_type) if only is None else None
+                features = None if delivery.group else usual.get(event_type)
                 if features is None and event_type.startswith(INTERNAL):
                     handled = await self._run_internal(delivery)
                 elif features is None and self._is_skipped(delivery):
@@ -160,11 +160,11 @@ class _Running:
         now, partition = self._engine.clock.now(), self._batch.lease.partition
         self._dead += dead_letters(delivery, partition, handled.failures, now)
 
-    def outcome(self) -> Outcome:
+    def outcome(self) -> BatchOutcome:
         """Return the outcome, in the order of the batch's events."""
         count_erased("event", self._dropped)
         count_erased("value", self.state.dropped)
-        return Outcome(
+        return BatchOutcome(
             batch=self._batch,
             versions=self.state.versions(),
             states=self.state.written(),
@@ -204,7 +204,7 @@ def _superseded(batch: Batch) -> set[str]:
     return earlier
 
 
-def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> Outcome:
+def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> BatchOutcome:
     """Return the outcome of an event that has killed its worker too often."""
     (delivery,) = batch.deliveries
     now, checked = engine.clock.now(), engine.backends.erasures.ledger.revision
@@ -221,7 +221,7 @@ def give_up(engine: Engine, run_set: RunSet, batch: Batch, deaths: int) -> Outco
     )
     failures = [Failure(name, problem, "", deaths, now) for name in names]
     handled = Handled(delivery.event, 0.0, (), failures, triggered=bool(names))
-    return Outcome(
+    return BatchOutcome(
         batch=batch,
         versions={},
         states={},

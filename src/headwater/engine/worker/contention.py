@@ -16,7 +16,7 @@ from headwater.core.logging import Outage, log
 from headwater.engine.engine import Engine
 from headwater.engine.worker.lanes import Lane
 from headwater.model.values import EntityKey
-from headwater.ports import Batch, Cached, Outcome
+from headwater.ports import Batch, BatchOutcome, Cached
 
 CONTENDED = "contended:"
 """The beginning of the key of the note about entities that are fought over."""
@@ -137,7 +137,7 @@ class Contention:
         """Return the maximum number of events of a lane's next batch."""
         return self._size if self._is_mostly_contending(lane) else lane.batch_size
 
-    def committed(self, lane: Lane, outcome: Outcome, seconds: float) -> float:
+    def committed(self, lane: Lane, outcome: BatchOutcome, seconds: float) -> float:
         """Note a commit, and how long the batch took; return the pause that has to follow."""
         if not self._fights:
             return 0.0
@@ -156,7 +156,7 @@ class Contention:
         self._yields -= 1
         return min(seconds, _LONGEST_PAUSE_SECONDS)
 
-    def conflicted(self, lane: Lane, outcome: Outcome, changed: Collection[EntityKey]) -> None:
+    def conflicted(self, lane: Lane, outcome: BatchOutcome, changed: Collection[EntityKey]) -> None:
         """Note a conflict: the next batch of the lane is shorter and waits for its turn."""
         now, half = time.monotonic(), max(1, len(outcome.batch.deliveries) // 2)
         if lane in self._queue:
@@ -179,7 +179,7 @@ class Contention:
         self._note_writes(lane, outcome)
         lane.has_conflicted = True
 
-    def _note_writes(self, lane: Lane, outcome: Outcome) -> None:
+    def _note_writes(self, lane: Lane, outcome: BatchOutcome) -> None:
         """Note which of the entities a lane writes to; forget fights that are over."""
         now = time.monotonic()
         for key in self._fights.keys() & outcome.states.keys():

@@ -51,7 +51,7 @@ from headwater.history.backfill.steps import joined
 from headwater.history.versions import change_version
 from headwater.model.catalog import BackfillState, CatalogState
 from headwater.model.values import INTERNAL, new_id
-from headwater.ports import Batch, Delivery, Lease, Outcome, position_order
+from headwater.ports import Batch, BatchOutcome, Delivery, Lease, position_order
 
 GROUP_PREFIX = "backfill-"
 _MAX_HEARTBEAT_SECONDS = 0.5
@@ -158,7 +158,7 @@ class CatchUp:
             self.events += len(batch.deliveries)
             lane.quarantined = max(0, lane.quarantined - 1)
 
-    async def _outcome(self, lane: Lane, batch: Batch) -> Outcome:
+    async def _outcome(self, lane: Lane, batch: Batch) -> BatchOutcome:
         mine = [
             replace(delivery, group="") for delivery in batch.deliveries if self._concerns(delivery)
         ]
@@ -175,7 +175,9 @@ class CatchUp:
         event_type, only = delivery.event.event_type, delivery.only
         if event_type.startswith(INTERNAL) or event_type not in self._variant.triggers:
             return False
-        return only is None or (only == self._variant.series and delivery.group == self._main_group)
+        if not delivery.group:
+            return True
+        return delivery.group == self._main_group and only in (None, self._variant.series)
 
 
 @asynccontextmanager
@@ -273,7 +275,7 @@ class Joiner:
             return self._members[group]
 
     async def leave(self) -> None:
-        """Leave the groups of backfills, and drop those that are not needed any more."""
+        """Leave the groups of backfills, and drop groups that are not needed any more."""
         async with self._opening:
             if not self._members:
                 return

@@ -10,7 +10,7 @@ from headwater.declarations.run_set import RunSet
 from headwater.engine.engine import Engine
 from headwater.engine.worker.batch import RepeatableRuns, give_up, run_batch, voiding
 from headwater.model.values import EntityKey
-from headwater.ports import Batch, Lease, Outcome
+from headwater.ports import Batch, BatchOutcome, Lease
 
 _TURN_SECONDS = 0.5
 
@@ -76,7 +76,9 @@ class QuarantineScheduler:
         self._quarantine_since = None
 
 
-async def run_quarantined(engine: Engine, run_set: RunSet, lane: Lane, batch: Batch) -> Outcome:
+async def run_quarantined(
+    engine: Engine, run_set: RunSet, lane: Lane, batch: Batch
+) -> BatchOutcome:
     """Run an event that may have killed its worker, counting it once for each worker."""
     (delivery,) = batch.deliveries
     if lane.counted_position != delivery.position:

@@ -7,15 +7,15 @@ import os
 import re
 import socket
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from hashlib import sha256
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from headwater.core.clock import EPOCH
 from headwater.core.logging import Outage, log
@@ -24,6 +24,7 @@ from headwater.declarations.features import FeatureDef
 from headwater.declarations.run_set import RunSet
 from headwater.declarations.runtime import HasRuntime, runtime_of
 from headwater.engine.engine import Engine
+from headwater.engine.objectives import note_counts
 from headwater.engine.worker.batch import run_batch
 from headwater.engine.worker.contention import Contention, note_contention
 from headwater.engine.worker.held_partitions import HeldPartitions
@@ -63,6 +64,9 @@ T = TypeVar("T")
 Touches = Mapping[str, frozenset[str]]
 _MAX_HEARTBEAT_SECONDS = 0.5
 _BACKEND_PAUSE = 1.0
+_DRAIN_STEPS = ("partitions", "joining", "events", "commits")
+_DRAIN_PATIENCE = 30.0
+"""For how many seconds a step of a drain may fail, so that it outlasts a failover."""
 _JOIN_PAUSE = 0.1
 _KEY = "declared-queries"
 _KEPT = timedelta(days=3650)
@@ -89,9 +93,13 @@ class Worker:
     it, as in an application, it only logs them.
     """
 
-    def __init__(self, store: HasRuntime[Opens], *, owns_process: bool = False) -> None:
+    def __init__(
+        self, store: HasRuntime[Opens], *, owns_process: bool = False, is_alone: bool = False
+    ) -> None:
+        """``is_alone`` says that no server reports what the process counts."""
         self._owns_process = owns_process
-        self._failure: TooManyHungThreadsError | None = None
+        self._is_alone = is_alone
+        self._failure: Exception | None = None
         self.name = f"{socket.gethostname()}-{os.getpid()}-{new_id()[-12:]}"
         self._runtime = runtime_of(store)
         self._held = HeldPartitions()
@@ -148,37 +156,19 @@ class Worker:
             if self._draining:
                 self._drains_until = engine.clock.now()
                 await scheduler.tick(self._drains_until)
-            lanes, deadline = self._held.lanes, engine.feature_calls.deadline
+            deadline = engine.feature_calls.deadline
             watchdog = Watchdog(deadline, owns_process=self._owns_process)
             async with asyncio.TaskGroup() as group:
                 settling = group.create_task(settle_missed(engine, versions.noted))
-                helpers = (
-                    self._hold_partitions(engine, versions),
-                    self._listen(engine),
-                    maintain_history(engine),
-                    maintain_indexes(engine, lanes),
-                    prune_nightly(engine),
-                    update_gauges(engine.backends, engine.clock, lanes, self._outage),
-                    *(
-                        []
-                        if self._draining
-                        else [scheduler.run(self._stopping), renew_states(engine, lanes)]
-                    ),
-                    offer_backfills(engine, versions.new),
-                    note_contention(engine, self._contention),
-                    *(
-                        []
-                        if engine.backends.feeder is None
-                        else [engine.backends.feeder.run(lanes, engine.registry.subjects)]
-                    ),
-                )
+                helpers = self._helpers(engine, versions, scheduler)
                 running = [settling, *map(group.create_task, helpers)]
                 with watchdog:
                     await self._read(engine, group, versions)
                     limits = engine.settings.worker
                     # When too many threads hang, running batches are committed, or the next worker
                     # would lose as many threads to them. The last call may just have begun.
-                    hung = limits.handler_timeout if self._failure else 0.0
+                    is_hung = isinstance(self._failure, TooManyHungThreadsError)
+                    hung = limits.handler_timeout if is_hung else 0.0
                     await self._held.finish(engine, limits.drain_timeout + hung)
                 if self._draining and versions.noted.is_set():
                     await settling
@@ -195,8 +185,34 @@ class Worker:
         if self._failure is not None:
             raise self._failure
 
+    def _helpers(
+        self, engine: Engine, versions: RunningVersions, scheduler: Scheduler
+    ) -> list[Coroutine[Any, Any, None]]:
+        """Return the tasks that run next to the batches until the worker stops."""
+        lanes, feeder = self._held.lanes, engine.backends.feeder
+        helpers = [
+            self._hold_partitions(engine, versions),
+            self._listen(engine),
+            maintain_history(engine),
+            maintain_indexes(engine, lanes),
+            prune_nightly(engine),
+            update_gauges(engine.backends, engine.clock, lanes, self._outage),
+            offer_backfills(engine, versions.new),
+            note_contention(engine, self._contention),
+        ]
+        if not self._draining:
+            helpers += [scheduler.run(self._stopping), renew_states(engine, lanes)]
+        if self._is_alone and any(asdict(engine.settings.objectives).values()):
+            helpers.append(note_counts(engine.backends.notes, engine.clock, self.name))
+        if feeder is not None:
+            helpers.append(feeder.run(lanes, engine.registry.subjects))
+        return helpers
+
     async def drain(self) -> None:
-        """Consume events and the ticks that are due now until none waits, here or elsewhere."""
+        """Consume events and the ticks that are due now until none waits, here or elsewhere.
+
+        Raise the error of a server if it does not pass, as one of a missing right.
+        """
         self._draining = True
         await self.run()
 
@@ -395,9 +411,11 @@ class Worker:
             try:
                 await engine.backends.bus.commit(outcome)
             except VersionConflictError as error:
+                self._outage.recovered("commits")
                 lane.runs.keep()
                 self._contention.conflicted(lane, outcome, error.changed)
                 return
+            self._outage.recovered("commits")
             lane.runs.drop(batch)
             lane.quarantined -= is_quarantined
             pause = self._contention.committed(lane, outcome, time.monotonic() - began)
@@ -405,10 +423,11 @@ class Worker:
                 await asyncio.sleep(pause)
             self._contention.end_turn(lane)
         except LeaseLostError as error:
+            self._outage.recovered("commits")
             self._held.lose(error)
         except BackendError as error:
             # The commit may have succeeded: reading the lane again shows it.
-            self._outage.report("error", "commit failed; retrying", error, "events")
+            self._outage.report("error", "commit failed; retrying", error, "commits")
             await asyncio.sleep(_BACKEND_PAUSE)
         finally:
             if is_quarantined:
@@ -437,6 +456,9 @@ class Worker:
         while True:
             with self._outage.reporting("error", "heartbeat failed; retrying", "partitions"):
                 await self._held.update(engine, versions)
+            if self._draining and (error := self._outage.lasting(_DRAIN_STEPS, _DRAIN_PATIENCE)):
+                self._failure = error
+                self.stop()
             if self._owns_process and self._failure is None and engine.offload.is_exhausted:
                 limit = engine.settings.worker.max_hung_threads
                 self._failure = TooManyHungThreadsError(engine.offload.hung(), limit)
@@ -476,7 +498,7 @@ def _query(feature: FeatureDef) -> str:
 
 
 def _check_retention(engine: Engine) -> None:
-    """Refuse to remove history that windows need, and warn of what was removed before."""
+    """Refuse to remove history that windows need, and warn of history that was removed before."""
     features, state = engine.registry.features, engine.catalog.state
     Retention.configured(engine.settings.retention).check_windows(features, state)
     warn_of_pruned(features, state, engine.clock.now())

@@ -20,7 +20,8 @@ from headwater.model.contexts import (
 from headwater.model.kinds import ContextId, ContextName
 from headwater.model.lineage import ContextLineage
 from headwater.store.feature_store import FeatureStore
-from headwater.store.verbs.records import ASSEMBLING, RECORDED
+from headwater.store.verbs.outcomes import RECORDED
+from headwater.store.verbs.records import ASSEMBLING
 
 
 class Contexts:

@@ -8,9 +8,10 @@ from functools import partial
 
 import msgspec
 
+from headwater.core.logging import log
 from headwater.declarations.runtime import runtime_of
 from headwater.errors import DurationError, EventConflictError, EventError, FieldError
-from headwater.http.routing.request_errors import BacklogError, MalformedError
+from headwater.http.routing.request_errors import BacklogError, MalformedError, StoreFullError
 from headwater.http.routing.request_parsing import Upload, decode_json
 from headwater.http.routing.route import JSON_TYPES, Route
 from headwater.model.events import NDJSON_TYPES, AcceptedEvent, AcceptedEvents, BatchItem, EventBody
@@ -21,6 +22,8 @@ from headwater.store.feature_store import FeatureStore
 # Counting the backlog takes longer than publishing an event, and a long one takes longer.
 _BACKLOG_SECONDS = 0.5
 _PAUSES_PER_COUNT = 20
+_MEMORY_SECONDS = 5.0
+_UNMEASURED = "allow MEMORY USAGE, SCAN and DBSIZE in Redis, or do not set redis.max_memory"
 
 _decoder = msgspec.json.Decoder(BatchItem)
 
@@ -31,9 +34,10 @@ class Ingest:
     def __init__(self, store: FeatureStore) -> None:
         self._store = store
         self._backlog = BacklogLimit(store)
+        self._memory = MemoryLimit(store)
 
     def routes(self) -> list[Route]:
-        raises = (DurationError, EventConflictError, EventError, BacklogError)
+        raises = (DurationError, EventConflictError, EventError, BacklogError, StoreFullError)
         post = partial(
             Route,
             "POST",
@@ -66,7 +70,7 @@ class Ingest:
         time, and `visible` tells which.
         """
         event = self._event(event_type, body, traceparent)
-        await self._backlog.admit(1)
+        await self._admit(1)
         (accepted,) = await self._publish([event], body.event_id is not None, wait)
         return accepted
 
@@ -85,13 +89,19 @@ class Ingest:
                 events.append(self._event(item.event_type, item, traceparent))
             except EventError as error:
                 raise error.at(index) from error
-        await self._backlog.admit(len(events))
+        await self._admit(len(events))
         dedup = any(item.event_id is not None for item in items)
         try:
             return AcceptedEvents(await self._publish(events, dedup, wait))
         except EventError as error:
             # The store gives no index for a batch of one.
             raise error.at(error.index or 0) from error
+
+    async def _admit(self, events: int) -> None:
+        """Raise BacklogError or StoreFullError if the store has no room for so many events."""
+        if self._memory.limit:
+            await self._memory.admit()
+        await self._backlog.admit(events)
 
     def _event(self, event_type: str, body: EventBody, traceparent: str | None) -> ServiceEvent:
         optional = timing(body.timestamp, self._store.clock)
@@ -157,6 +167,31 @@ class BacklogLimit:
         self._waiting += counted - before
         ended = time.monotonic()
         self._count_at = ended + max(_BACKLOG_SECONDS, _PAUSES_PER_COUNT * (ended - began))
+
+
+class MemoryLimit:
+    """Refuses events while the store takes more memory than ``redis.max_memory``."""
+
+    def __init__(self, store: FeatureStore) -> None:
+        self._store = store
+        self.limit = store.settings.redis.max_memory
+        self._taken: int | None = 0
+        self._measure_at = 0.0
+
+    async def admit(self) -> None:
+        """Raise StoreFullError if the store took too much when it was last measured."""
+        began = time.monotonic()
+        if began >= self._measure_at:
+            self._measure_at = began + _MEMORY_SECONDS  # concurrent requests do not measure too
+            bus = (await runtime_of(self._store).open()).backends.bus
+            taken = await bus.memory()
+            if taken is None and self._taken is not None:
+                log.warning("memory limit has no effect", remedy=_UNMEASURED)
+            self._taken = taken
+            ended = time.monotonic()
+            self._measure_at = ended + max(_MEMORY_SECONDS, _PAUSES_PER_COUNT * (ended - began))
+        if self._taken is not None and self._taken > self.limit:
+            raise StoreFullError(self._taken, self.limit)
 
 
 def _items(body: Upload) -> Iterator[BatchItem]:

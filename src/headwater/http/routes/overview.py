@@ -9,7 +9,7 @@ from importlib import import_module
 from msgspec.structs import replace
 
 from headwater.doctor.overview import StoreOverview, series_of
-from headwater.engine.last_hour import LastHour, Sample
+from headwater.engine.last_hour import HourSample, LastHour
 from headwater.http.routes.health import StoreProbe
 from headwater.http.routes.process_reports import (
     ServerProcesses,
@@ -44,7 +44,7 @@ class Overviews:
         self._processes = processes
         self._reading: asyncio.Task[Overview] | None = None
         self._fresh_until = 0.0
-        self._series: tuple[tuple[int, Sample | None], Series] | None = None
+        self._series: tuple[tuple[int, HourSample | None], Series] | None = None
 
     def routes(self) -> list[Route]:
         return [

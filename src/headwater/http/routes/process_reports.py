@@ -13,7 +13,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
-from headwater.engine.objectives import Key, ObjectiveCounts
+from headwater.engine.objectives import ObjectiveCounts, ObjectiveKey
 from headwater.model.health import Health
 
 _OBJECTIVES = ("headwater_objective_target", "headwater_objective_recent")
@@ -69,11 +69,11 @@ def open_breakers(reports: Sequence[Report]) -> list[str]:
 
 def objective_counts(reports: Sequence[Report]) -> ObjectiveCounts:
     """Return the good and bad results of each objective and window in all processes."""
-    targets: dict[Key, float] = {}
-    counts = Counter[tuple[Key, str, str]]()
+    targets: dict[ObjectiveKey, float] = {}
+    counts = Counter[tuple[ObjectiveKey, str, str]]()
     for family in (family for report in reports for family in report.metrics):
         for _, labels, value in family.samples if family.name in _OBJECTIVES else ():
-            key = msgspec.convert([labels[name] for name in Key._fields], Key)
+            key = msgspec.convert([labels[name] for name in ObjectiveKey._fields], ObjectiveKey)
             if "window" in labels:
                 counts[key, labels["window"], labels["result"]] += int(float(value))
             else:

@@ -12,7 +12,7 @@ from headwater.http.routing.route import Route
 from headwater.model.kinds import RecordRef
 from headwater.records.document import RecordDocument, export
 from headwater.store.feature_store import FeatureStore
-from headwater.store.verbs.records import RECORDED
+from headwater.store.verbs.outcomes import RECORDED
 
 Part = Annotated[
     Literal["document", "core"],

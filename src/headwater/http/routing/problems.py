@@ -27,6 +27,9 @@ from headwater.model.problems import (
 _LONGEST_DETAIL = 1_500
 _RETRY_AFTER = {"retry-after": "1"}
 
+# Many in a row, and no fault of the server.
+_REFUSALS = (request_errors.BacklogError, request_errors.StoreFullError)
+
 RULES: dict[type[BaseException], Rule] = {
     request_errors.MalformedError: Rule(400, "malformed", "Malformed request"),
     access_errors.KeyRequiredError: Rule(401, "key-required", "API key required"),
@@ -63,6 +66,7 @@ RULES: dict[type[BaseException], Rule] = {
     **CALL_RULES,
     request_errors.TooManyTailsError: Rule(UNAVAILABLE, "too-many-tails", "Too many live tails"),
     request_errors.BacklogError: Rule(UNAVAILABLE, "backlog", "Event backlog full"),
+    request_errors.StoreFullError: Rule(UNAVAILABLE, "store-full", "Store full"),
     **STORE_RULES,
 }
 
@@ -101,7 +105,7 @@ def log_problem(
     error: Exception, method: str, route: str, request_id: str, *, private: bool
 ) -> None:
     """Log an error of the server; if ``private``, without the messages of user code."""
-    if rule_of(error).status < 500 or isinstance(error, request_errors.BacklogError):
+    if rule_of(error).status < 500 or isinstance(error, _REFUSALS):
         return
     fields = error_fields(error, private=private)
     log.error("request failed", method=method, route=route, request_id=request_id, **fields)

@@ -16,6 +16,7 @@ HeadwaterError
     ├── DisconnectedError       the client closed its connection before the response
     ├── TooManyConnectionsError  the server has as many open connections as it may have
     ├── TooManyTailsError       the server has as many live tails as it may have
+    ├── StoreFullError          the store takes more memory than it may
     └── BacklogError            too many events wait to be processed
 """
 
@@ -160,6 +161,17 @@ class DisconnectedError(RequestError):
 
     def __init__(self) -> None:
         super().__init__("the client closed its connection before it got the response")
+
+
+class StoreFullError(RequestError):
+    """Events refused because the store takes more than ``redis.max_memory``."""
+
+    def __init__(self, taken: int, limit: int) -> None:
+        super().__init__(
+            f"the store takes about {taken:,} bytes of Redis's memory, and {limit:,} are its "
+            "maximum; no event was stored: wait until workers and Postgres have caught up, forget "
+            "what is not needed any more, or raise redis.max_memory"
+        )
 
 
 class BacklogError(RequestError):

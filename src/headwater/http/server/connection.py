@@ -225,6 +225,8 @@ class Connection(asyncio.Protocol):
 
     gate: ConnectionGate
     time_limits: TimeLimits
+    is_ending = False
+    """Whether the server stops, so that each connection ends with its next response."""
 
     transport: asyncio.Transport
     writable: asyncio.Event | None = None
@@ -358,7 +360,7 @@ class Connection(asyncio.Protocol):
         exchange = self._exchange = Exchange(
             self,
             scope,
-            keeps_alive=version != "1.0" and parser.should_keep_alive(),
+            keeps_alive=version != "1.0" and parser.should_keep_alive() and not self.is_ending,
             expects_continue=self._expects_continue,
         )
         if last is None or last.is_complete:

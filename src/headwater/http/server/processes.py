@@ -29,7 +29,7 @@ _FORCE_SECONDS = 5.0
 _ABORT_TICKS = 20
 _TICK_SECONDS = 0.1
 _END = 0
-_QUIET_STOP_SECONDS = 0.3
+_QUIET_STOP_SECONDS = 0.6
 
 
 class RunsWorker(Protocol):

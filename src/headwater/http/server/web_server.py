@@ -25,6 +25,9 @@ from headwater.settings.schema import Settings
 
 _LISTEN_BACKLOG = 2048
 _TICKS_PER_SECOND = 10
+# Together enough for a client that sends one request after the other.
+_LINGER_POLLS = 20
+_LINGER_POLL_SECONDS = 0.01
 # For the backends, so that they can always open files and sockets.
 _RESERVED_DESCRIPTORS = 256
 
@@ -134,7 +137,21 @@ class WebServer(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._end_streams()
+        for server in self.servers:
+            server.close()
+        await self._linger()
         await super().shutdown(sockets)
+
+    async def _linger(self) -> None:
+        """Tell clients by the next response that their connection ends.
+
+        A request that is sent while the connection is closed would be lost.
+        """
+        self._protocol.is_ending = True
+        for _ in range(_LINGER_POLLS):
+            if self.force_exit or not self._connections():
+                break
+            await asyncio.sleep(_LINGER_POLL_SECONDS)
 
     async def on_tick(self, counter: int) -> bool:
         if counter % _TICKS_PER_SECOND == 0:

@@ -150,23 +150,23 @@ def _document(file: Path, document_id: str, size: int) -> Document | Skipped:
     return Document(document_id, text, metadata)
 
 
-def _page(content: str, suffix: str) -> FileText:
+def _page(content: str, suffix: str) -> FileContent:
     if suffix in HTML:
         text, title = html_page(content)
         return _titled(text, {"title": title} if title else {})
     if suffix in MARKDOWN:
         return _titled(*split_front_matter(content))
-    return FileText(content, {})
+    return FileContent(content, {})
 
 
-def _titled(text: str, metadata: dict[str, Any]) -> FileText:
+def _titled(text: str, metadata: dict[str, Any]) -> FileContent:
     """Return a page whose title is in its metadata and, as a heading, in its text."""
     title = metadata.get("title")
     if title is None:
         heading = _HEADING.search(text)
-        return FileText(text, {**metadata, "title": heading.group(1)} if heading else metadata)
+        return FileContent(text, {**metadata, "title": heading.group(1)} if heading else metadata)
     has_heading = _TOP_HEADING.match(text) is not None
-    return FileText(text if has_heading else f"# {title}\n\n{text}", metadata)
+    return FileContent(text if has_heading else f"# {title}\n\n{text}", metadata)
 
 
 class FrontMatterError(ValueError):
@@ -177,7 +177,7 @@ class FrontMatterError(ValueError):
         super().__init__(problem)
 
 
-class FileText(NamedTuple):
+class FileContent(NamedTuple):
     """The text of a file, and its metadata."""
 
     text: str
@@ -194,7 +194,7 @@ class _Loader(yaml.SafeLoader):
         return super().compose_node(parent, index)
 
 
-def split_front_matter(content: str) -> FileText:
+def split_front_matter(content: str) -> FileContent:
     """Separate the front matter of a file from its text.
 
     Raises:
@@ -202,7 +202,7 @@ def split_front_matter(content: str) -> FileText:
     """
     match = _FRONT_MATTER.match(content)
     if match is None:
-        return FileText(content, {})
+        return FileContent(content, {})
     try:
         metadata = yaml.load(match.group(1), _Loader)
     except yaml.MarkedYAMLError as error:
@@ -212,8 +212,8 @@ def split_front_matter(content: str) -> FileText:
         raise FrontMatterError(1, " ".join(str(error).split())) from error
     if not isinstance(metadata, dict):
         # Lines between two thematic breaks are a part of the text.
-        return FileText(content[match.end() :] if metadata is None else content, {})
-    return FileText(content[match.end() :], {str(k): _plain(v) for k, v in metadata.items()})
+        return FileContent(content[match.end() :] if metadata is None else content, {})
+    return FileContent(content[match.end() :], {str(k): _plain(v) for k, v in metadata.items()})
 
 
 def _plain(value: Any) -> Any:

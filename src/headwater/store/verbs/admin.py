@@ -37,7 +37,7 @@ from headwater.model.admin import (
 from headwater.model.health import Health
 from headwater.model.kinds import Cursor, EntityId, EntityName, FeatureName, Limit, Moment
 from headwater.model.problems import OnStep
-from headwater.store.verbs.verb import LONG_AT_ONCE, Sent, Verbs, verb
+from headwater.store.verbs.verb import LONG_AT_ONCE, Reply, Sent, Verbs, verb
 
 if TYPE_CHECKING:
     from headwater.engine.administration import Administration
@@ -100,6 +100,11 @@ class AuditLogVerbs(Verbs):
         )
 
 
+async def _lag(verbs: AdminVerbs) -> LagList:
+    partitions = await verbs.lag()
+    return LagList(partitions, sum(partition.waiting for partition in partitions))
+
+
 class AdminVerbs(Verbs):
     """``store.admin``: health, lag, consumer groups, repair of online values, retention."""
 
@@ -119,7 +124,13 @@ class AdminVerbs(Verbs):
     async def _health(self) -> list[Health]:
         return await (await self._administration()).health()
 
-    @verb("GET", "/v1/lag", scope="metrics", operation="read_lag", answer=LagList)
+    @verb(
+        "GET",
+        "/v1/lag",
+        scope="metrics",
+        operation="read_lag",
+        reply=Reply(LagList, _lag, lambda answer: [*answer.partitions]),
+    )
     async def lag(self) -> list[ConsumerLag]:
         """Return for each partition its worker, its waiting events and the time of the oldest.
 

@@ -179,9 +179,9 @@ class EvaluationVerbs(Verbs):
         >>> await store.evaluations.freeze("october", context="support", sample=100)
         <FrozenCohort 'october': contexts=1>
         """
-        from headwater.contexts.evaluation.freezing import Choice  # noqa: PLC0415 - loads the engine
+        from headwater.contexts.evaluation.freezing import CohortChoice  # noqa: PLC0415 - loads the engine
 
-        choice = Choice(**chosen)
+        choice = CohortChoice(**chosen)
         return await self._evaluations().freeze(cohort, choice, file=file, replaces=replaces)
 
     async def run(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, TypeVar, overload
+from typing import Annotated, Any, TypeVar, overload
 
 from headwater.core.blocking import Blocking, blocking
 from headwater.core.durations import Duration
@@ -116,8 +116,15 @@ class EventVerbs(Verbs):
         options = event_loading.LoadOptions(
             rate, None if rejects is None else Path(rejects), progress
         )
-        source = event_loading.EventFile(Path(file), columns)
+        source = event_loading.LoadedFile(Path(file), columns)
+        if not source.is_nested:
+            source.follow(await self._schemas())
         return await event_loading.EventLoad(self, self._runtime.clock, source, options).run()
+
+    async def _schemas(self) -> Mapping[str, Mapping[str, Any]]:
+        """Return the schemas of the payloads of declared types."""
+        events = self._runtime.registry.events
+        return {name: declared.schema for name, declared in events.items()}
 
     @verb(
         "GET",

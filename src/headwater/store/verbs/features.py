@@ -18,7 +18,7 @@ from headwater.declarations.feature_handles import (
 from headwater.errors import UnknownNameError
 from headwater.model.callers import current_caller
 from headwater.model.features import FeatureRow, HistoricalValue
-from headwater.model.history import ExportReport, ImportReport
+from headwater.model.history import ExportReport, FeastReport, ImportReport
 from headwater.model.kinds import EntityId
 from headwater.model.problems import OnStep
 from headwater.model.windows import EntityWindows
@@ -299,6 +299,24 @@ class HistoryVerbs(Verbs):
         """
         return await self._runtime.tables.export(Path(folder))
 
+    async def export_feast(
+        self, folder: str | Path, features: Sequence[FeatureRef] | None = None
+    ) -> FeastReport:
+        """Write stored history as a Feast repository: Parquet files, definitions and settings.
+
+        Without ``features``, all that the store declares. The features of an entity are a view,
+        and one with a ttl is a view of its own, so that Feast finds the values that
+        `get_historical_features` does. Features that have no stored history are left out and
+        named. An earlier export in the folder is replaced, except ``feature_store.yaml``.
+
+        It reads the declarations, so a client cannot call it.
+
+        >>> report = await store.history.export_feast("feast")
+        >>> [view.name for view in report.views]
+        ['User']
+        """
+        return await self._runtime.tables.export_feast(Path(folder), features)
+
 
 class SyncHistoryVerbs(Blocking[HistoryVerbs]):
     """The blocking form of imports and exports."""
@@ -306,3 +324,4 @@ class SyncHistoryVerbs(Blocking[HistoryVerbs]):
     import_file = blocking(HistoryVerbs.import_file)
     import_query = blocking(HistoryVerbs.import_query)
     export = blocking(HistoryVerbs.export)
+    export_feast = blocking(HistoryVerbs.export_feast)

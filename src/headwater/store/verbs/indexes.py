@@ -27,6 +27,8 @@ from headwater.model.indexes import (
     MAX_RESULTS,
     AsOf,
     Diversity,
+    DocumentPage,
+    DocumentPrefix,
     DocumentText,
     DroppedIndex,
     Filters,
@@ -43,7 +45,7 @@ from headwater.model.indexes import (
     Text,
     TopK,
 )
-from headwater.model.kinds import DocumentId, IndexName, Metadata
+from headwater.model.kinds import Cursor, DocumentId, IndexName, Limit, Metadata
 from headwater.model.problems import OnStep
 from headwater.store.verbs.verb import LONG_AT_ONCE, Reply, Sent, Verbs, verb
 
@@ -263,6 +265,42 @@ class IndexVerbs(Verbs):
         definition = self._runtime.registry.index(index)
         return await (await self._engine()).indexer.document(definition, document_id)
 
+    @verb(
+        "POST",
+        "/v1/indexes/{index}/list",
+        scope="read",
+        operation="list_documents",
+        raises=(UnknownNameError,),
+        applies_limits=True,
+        most=MAX_RESULTS,
+    )
+    async def list_documents(
+        self,
+        index: AnyIndex,
+        *,
+        prefix: DocumentPrefix = "",
+        filters: Annotated[Mapping[str, Any], Sent(Filters, dict)] | None = None,
+        limit: Limit = 100,
+        cursor: Cursor | None = None,
+    ) -> DocumentPage:
+        """Return the documents of an index, by id, without their texts.
+
+        ``cursor`` is the ``next_cursor`` of the previous page. With filters, a page may have fewer
+        documents than ``limit``, or none, although there is a ``next_cursor``: one call looks at
+        ten thousand documents at most.
+
+        Args:
+            prefix: the beginning of the ids, such as ``handbook/``.
+            filters: which metadata the documents have, as for a search.
+
+        >>> page = await store.indexes.list_documents("docs", prefix="par")
+        >>> [(each.document, each.version) for each in page.documents]
+        [('parcels', 1)]
+        """
+        definition = self._runtime.registry.index(index)
+        indexer = (await self._engine()).indexer
+        return await indexer.listed(definition, prefix, filters, limit, cursor)
+
     @with_bar
     async def load(
         self, index: IndexRef, documents: Documents, *, progress: OnLoaded | bool | None = None
@@ -360,6 +398,7 @@ class SyncIndexVerbs(Blocking[IndexVerbs]):
     """The blocking form of indexes."""
 
     get_document = blocking(IndexVerbs.get_document)
+    list_documents = blocking(IndexVerbs.list_documents)
     load = blocking(IndexVerbs.load)
     retain = blocking(IndexVerbs.retain)
     list = blocking(IndexVerbs.list)

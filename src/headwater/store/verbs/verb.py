@@ -141,7 +141,7 @@ class Verb:
     audits_itself: bool = False
     """Whether the function writes to the audit log, because the arguments do not say enough."""
     creates: bool = False
-    """Whether it creates what it returns, which makes its status 201."""
+    """Whether it creates the returned object, which makes its status 201."""
     reads: str | None = None
     """The source of the answer in the provenance of a context whose function calls it."""
     answer: type[msgspec.Struct] | None = None
@@ -301,7 +301,7 @@ class Verb:
         return arguments
 
     def sent(self, arguments: Arguments) -> dict[str, Any]:
-        """Return the given arguments as they are sent, without those that are None."""
+        """Return the given arguments as they are sent, except None."""
         fields = self._by_argument
         return {
             field.name: value if field.encode is None else field.encode(value)

@@ -1,0 +1,1 @@
+"""Stores that earlier releases wrote, and this one opens."""
