@@ -26,8 +26,9 @@ def main() -> int:
     if given.compare:
         before, after = (report.decoded(file.read_bytes()) for file in (given.compare, RESULTS))
         names = {case.name for case in chosen}
-        console.print(report.comparison(before, [each for each in after if each.case in names]))
-        return 0
+        after = [each for each in after if each.case in names]
+        console.print(report.comparison(before, after))
+        return int(given.strict and report.has_slower(before, after))
     effort = QUICK if given.quick else FULL
     outcomes = [rounds.run(case, effort, with_peer=not given.no_peer) for case in chosen]
     results = report.encoded(outcomes)
@@ -54,7 +55,9 @@ def arguments() -> argparse.Namespace:
         type=Path,
         help="measure nothing: print the last results beside those of FILE, a copy of results.json",
     )
-    parser.add_argument("--strict", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument(
+        "--strict", action="store_true", help="exit 1 when a target is missed, or a row is slower"
+    )
     return parser.parse_args()
 
 

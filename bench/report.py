@@ -1,6 +1,7 @@
 """The results as a table and as JSON, and two of them side by side."""
 
 from collections.abc import Mapping, Sequence
+from datetime import date
 
 import msgspec
 from rich import box
@@ -10,6 +11,10 @@ from rich.table import Table
 from bench.case import Figure, Outcome, Spread
 
 NOTHING = "-"
+TIMES = {"s", "ms", "µs"}
+"""The units of which less is better."""
+_NOISE = 1.05  # of rows that have only one round
+
 _FORMATS = {
     "s": ".3f",
     "ms": ".2f",
@@ -94,8 +99,19 @@ def encoded(outcomes: Sequence[Outcome]) -> bytes:
     return msgspec.json.format(msgspec.json.encode([result(each) for each in outcomes])) + b"\n"
 
 
+class Run(msgspec.Struct, frozen=True):
+    """A run of all cases that was published: what was measured when, and on which machine."""
+
+    day: date
+    commit: str
+    machine: str
+    results: list[Result]
+
+
 def decoded(text: bytes) -> list[Result]:
-    return msgspec.json.decode(text, type=list[Result])
+    """Return the results of a run, also of a published one."""
+    run: list[Result] | Run = msgspec.json.decode(text, type=list[Result] | Run)
+    return run.results if isinstance(run, Run) else run
 
 
 def comparison(before: Sequence[Result], after: Sequence[Result]) -> Table:
@@ -104,6 +120,7 @@ def comparison(before: Sequence[Result], after: Sequence[Result]) -> Table:
     shown.add_column("measure", no_wrap=True)
     for heading in ("ours before", "after", "÷ floor before", "after", "÷ peer before", "after"):
         shown.add_column(heading, justify="right")
+    shown.add_column("", no_wrap=True)
     earlier = {each.case: each for each in before}
     for new in after:
         if (old := earlier.get(new.case)) is not None:
@@ -115,17 +132,39 @@ def comparison(before: Sequence[Result], after: Sequence[Result]) -> Table:
                 _times(new.ours_to_floor, new.floor_spread),
                 _times(old.ours_to_peer, old.peer_spread),
                 _times(new.ours_to_peer, new.peer_spread),
+                "SLOWER" if is_slower(old, new) else "",
             )
     return shown
+
+
+def has_slower(before: Sequence[Result], after: Sequence[Result]) -> bool:
+    """Return whether any row that both runs have is slower."""
+    earlier = {each.case: each for each in before}
+    return any(new.case in earlier and is_slower(earlier[new.case], new) for new in after)
+
+
+def is_slower(old: Result, new: Result) -> bool:
+    """Return whether all rounds were slower beside the floor than all before, by a twentieth."""
+    was, now = old.floor_spread, new.floor_spread
+    if was is None or now is None:
+        return False
+    if new.unit in TIMES:
+        return now.low > was.high * _NOISE
+    return now.high * _NOISE < was.low
 
 
 def _figure(figure: Figure | None, unit: str) -> str:
     if figure is None:
         return NOTHING
-    number = f"{figure.value:{_FORMATS.get(unit, ',.0f')}}"
+    value = number(figure.value, unit)
     if "p99_ms" in figure.detail:
-        return f"{number}\np99 {figure.detail['p99_ms']:.1f} ms"
-    return "\n".join([number, *(f"{key} {value:.2f}" for key, value in figure.detail.items())])
+        return f"{value}\np99 {figure.detail['p99_ms']:.1f} ms"
+    return "\n".join([value, *(f"{key} {each:.2f}" for key, each in figure.detail.items())])
+
+
+def number(value: float, unit: str) -> str:
+    """Return a figure in as many digits as its unit needs."""
+    return f"{value:{_FORMATS.get(unit, ',.0f')}}"
 
 
 def _times(ratio: float | None, spread: Spread | None) -> str:

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from hashlib import blake2b
-from pathlib import Path
+from hashlib import shake_128
+from time import process_time
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -41,13 +41,15 @@ class Load(NamedTuple):
 
 
 class Sizes(NamedTuple):
-    """Bytes after a load."""
+    """Bytes after a load, and the CPU seconds of the worker that handled it."""
 
     redis: int
     history: int
     events: int
     series: int
-    lake: int
+    lake_history: int
+    lake_events: int
+    worker: float
 
     @property
     def postgres(self) -> int:
@@ -67,8 +69,7 @@ WINDOW_LOADS = (Load(20, 1, 20_000), Load(20, 1, 20_000, windows=1))
 
 def text_of(number: int, part: int, length: int) -> str:
     """Return a text that differs for each number and part, and is compressed by half at best."""
-    digest = blake2b(b"%d-%d" % (number, part)).hexdigest()
-    return (digest * (length // len(digest) + 1))[:length]
+    return shake_128(b"%d-%d" % (number, part)).hexdigest(length // 2 + 1)[:length]
 
 
 def declared(settings: Settings, load: Load) -> FeatureStore:
@@ -124,23 +125,32 @@ async def measure(settings: Settings, load: Load) -> Sizes:
     store, events = declared(settings, load), events_of(load)
     async with store:
         tables, memory = await table_sizes(settings), used_memory(settings.redis.url)
+        worker = 0.0
         for first in range(0, len(events), AT_ONCE):
             portion = events[first : first + AT_ONCE]
             await store.bus.publish_many(portion, dedup=load.remembered)
+            begun = process_time()
             await store.drain()
+            worker += process_time() - begun
         with tempfile.TemporaryDirectory() as folder:
-            # History is copied to Postgres before it is exported.
+            # It copies history to Postgres first.
             await store.history.export(folder)
-            lake = parquet_bytes(Path(folder))
         history, events_table, series = (
             now - then for now, then in zip(await table_sizes(settings), tables, strict=True)
         )
         redis = used_memory(settings.redis.url) - memory
-        return Sizes(redis, history, events_table, series, lake)
+    with tempfile.TemporaryDirectory() as folder:
+        lake = await lake_sizes(settings.replace(lake={"url": folder}), load)
+    return Sizes(redis, history, events_table, series, *lake, worker)
 
 
-def parquet_bytes(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*.parquet"))
+async def lake_sizes(settings: Settings, load: Load) -> tuple[int, int]:
+    """Move what a load has left in Postgres into a lake; return the bytes of its two tables."""
+    async with declared(settings, load) as store:
+        tables = {table.table: table for table in (await store.lake.compact()).tables}
+    assert tables["events"].rows == load.events
+    assert tables["history"].rows == load.events * (load.features + load.windows)
+    return tables["history"].bytes, tables["events"].bytes
 
 
 async def table_sizes(settings: Settings) -> list[int]:
@@ -205,7 +215,10 @@ async def main() -> None:
     history = fitted([values, bytes_of_values], [size.history for size in sizes])
     payloads = [load.events * load.payload_bytes for load in LOADS]
     events = fitted([[load.events for load in LOADS], payloads], [size.events for size in sizes])
-    lake = fitted([values, bytes_of_values], [size.lake for size in sizes])
+    lake = fitted([values, bytes_of_values], [size.lake_history for size in sizes])
+    lake_events = fitted(
+        [[load.events for load in LOADS], payloads], [size.lake_events for size in sizes]
+    )
     series = fitted([stored], [size.series for size in sizes])
     without, having = [await measure_alone(load) for load in WINDOW_LOADS]
     windows = (having.redis - without.redis) / WINDOW_LOADS[0].entities
@@ -215,6 +228,7 @@ async def main() -> None:
         "postgres: event, byte of a payload": events,
         "postgres: feature of an entity": series,
         "lake: value, byte of a value": lake,
+        "lake: event, byte of a payload": lake_events,
         "redis: windows of an entity": [windows],
     }.items():
         sys.stdout.write(f"{name}: {', '.join(f'{factor:.2f}' for factor in factors)}\n")

@@ -1,6 +1,7 @@
 """Feast as a contestant: its reads over the same Valkey, searches over pgvector, past values."""
 
-from collections.abc import Callable, Iterator
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -14,7 +15,7 @@ from bench.production import new_database, redis_url
 NAME = "Feast 0.67"
 
 _HERE = Path(__file__).parent
-_ENVIRONMENT = Environment("Feast 0.67.0", _HERE / "requirements.txt")
+ENVIRONMENT = Environment("Feast 0.67.0", _HERE / "requirements.txt")
 _DATABASE = 1  # Feast names its keys by entity alone, so it gets a separate database
 
 
@@ -23,7 +24,7 @@ def reading(*, ids: int) -> Contestant:
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        python = _ENVIRONMENT.ready() / "python"
+        python = ENVIRONMENT.ready() / "python"
         server = f"{urlsplit(redis_url()).netloc},db={_DATABASE}"
         with scratch("feast") as folder:
             read = (_HERE / "inside" / "read.py", folder, server, str(ids), str(effort.seconds))
@@ -41,7 +42,7 @@ def searching(effort: Effort) -> Iterator[Measure]:
     In SQLite, Feast 0.67 searches vectors with Python 3.10 alone, and needs a build of it that
     loads extensions.
     """
-    python = _ENVIRONMENT.ready() / "python"
+    python = ENVIRONMENT.ready() / "python"
     with scratch("feast") as folder:
         chunks.saved(folder, effort)
         inside = _HERE / "inside" / "search.py"
@@ -55,7 +56,7 @@ def past_values(files: Callable[[Effort], tuple[Path, int]]) -> Contestant:
 
     @contextmanager
     def contestant(effort: Effort) -> Iterator[Measure]:
-        python = _ENVIRONMENT.ready() / "python"
+        python = ENVIRONMENT.ready() / "python"
         folder, features = files(effort)
         with scratch("feast") as work:
             inside = _HERE / "inside" / "history.py"
@@ -64,3 +65,15 @@ def past_values(files: Callable[[Effort], tuple[Path, int]]) -> Contestant:
                 yield measure
 
     return contestant
+
+
+def read_repository(folder: Path, frame: Path, features: Sequence[str]) -> Path:
+    """Apply the definitions of a repository; return a file with the features of a frame added."""
+    output = frame.with_name(f"{frame.stem}.feast.parquet")
+    inside = str(_HERE / "inside" / "repository.py")
+    python = str(ENVIRONMENT.ready() / "python")
+    command = [python, inside, str(folder), str(frame), str(output), *features]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if ran.returncode:
+        raise RuntimeError(f"Feast failed: {ran.stderr}")
+    return output
