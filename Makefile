@@ -39,8 +39,8 @@ COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench work chaos soak proof sizes check-engines up down lock clean \
-	ui ui-check ui-types ui-pictures browser pictures
+.PHONY: help install demo test coverage check format lint types layers fuzz reference bench bench-compare work chaos soak proof sizes engines check-engines up down lock clean \
+	docs fresh release ui ui-check ui-types ui-pictures browser pgbouncer check-pgbouncer pictures
 
 help: ## List the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | while IFS='|' read -r target text; do \
@@ -53,14 +53,23 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 	-@$(BUILD_UI)
 	$(BIN)/headwater demo
 
-test: ui ## Run the tests without a browser, a cluster, chaos or peers (ARGS="-k name" narrows them)
-	$(call run_tests,--hypothesis-profile quick -m "not (browser or cluster or chaos or peer)" $(ARGS))
+test: ui ## Run the tests without a browser, a cluster, PgBouncer, chaos, peers or a release (ARGS="-k name" narrows them)
+	$(call run_tests,--hypothesis-profile quick -m "not (browser or cluster or pooler or chaos or peer or release)" $(ARGS))
 
 coverage: ui browser ## Run all tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)
 
-check: lint types layers ui-check ui browser ## Check format, lint, types, import layers, web UI; run all tests
+check: lint types layers ui-check ui browser pgbouncer ## Check format, lint, types, import layers, web UI; run all tests
 	$(call run_tests,$(ARGS))
+	$(MAKE) check-pgbouncer
+
+# Tests that have servers, users or broken connections of their own are left out.
+check-pgbouncer: pgbouncer ## Run the tests of Postgres, and of whole stores on servers, through a PgBouncer that pools transactions
+	$(call run_tests,--pgbouncer --hypothesis-profile quick -k "postgres or TestServerErasures" tests/backends/postgres tests/conformance/test_production.py)
+	$(call run_tests,--pgbouncer --all-environments --hypothesis-profile quick -k production tests/engine tests/history tests/store)
+
+pgbouncer: $(DEV_READY)
+	@$(BIN)/python -m dev.pgbouncer
 
 # Tests of the web UI use the Chromium of the system.
 browser: $(DEV_READY)
@@ -75,6 +84,15 @@ ui-check: $(DEV_READY) ## Check types, lint and format of the web UI, and run it
 
 ui-types: $(DEV_READY) ## Write the web UI's types of requests and responses from the OpenAPI document
 	$(BIN)/python -m dev.ui_types
+
+docs: $(DEV_READY) ## Build the site of the documentation into build/site
+	@$(BIN)/python -m dev.site
+
+fresh: $(DEV_READY) ## Clone into an empty home, run the two commands, install the package (ARGS=--no-tests)
+	$(BIN)/python -m dev.fresh $(ARGS)
+
+release: $(DEV_READY) ## Build and check VERSION, and make its commit and tag (ARGS=--no-checks leaves out `make check`)
+	@$(BIN)/python -m dev.release $(ARGS) $(VERSION)
 
 pictures: ui browser ## Take the pictures of the README from the data of the demo
 	$(BIN)/python -m dev.pictures
@@ -106,6 +124,9 @@ reference: $(DEV_READY) ## Write the tables of docs/reference that are generated
 bench: $(DEV_READY) ## Run the benchmarks
 	$(BIN)/python -m bench $(ARGS)
 
+bench-compare: $(DEV_READY) ## Print the last results beside an earlier copy of .bench/results.json (BASE=file)
+	$(BIN)/python -m bench --compare $(BASE) $(ARGS)
+
 sizes: $(DEV_READY) ## Measure the bytes that `headwater plan` computes with (some minutes)
 	$(BIN)/python -m bench.sizes
 
@@ -124,25 +145,28 @@ chaos: $(DEV_READY) ## Break the production engine on purpose and count what it 
 soak: $(DEV_READY) ## Load a server at 70 % of its capacity and watch its memory (SECONDS=600 ARGS=--servers)
 	$(BIN)/python -m soak --seconds $(SECONDS) $(ARGS)
 
-# Engines that need a JRE, packages of Maven or Go, or large wheels, in an environment of their own.
+# Engines that need a JRE, packages of Maven, Go or Debian, or large wheels, in an environment of their own.
 ENGINES := .venv-engines
 ENGINES_READY := $(ENGINES)/.ready
 
-# The first run downloads hundreds of megabytes, in the time of the tests that need them.
-check-engines: $(ENGINES_READY) ## Run the tests on Ray, Spark, and real servers of Kafka, S3 and an Iceberg catalog
-	$(ENGINES)/bin/pytest engines --timeout 1200 $(ARGS)
+# Over a gigabyte, once.
+engines: $(ENGINES_READY) ## Fetch Ray, Spark, Kafka, Prometheus, dbt, SQLMesh, an S3 server and Iceberg's catalog (needs a JRE, Maven, Go, apt and root)
+	$(ENGINES)/bin/python -m engines.downloads
+
+check-engines: engines ui browser ## Run the tests on Ray, Spark, and real servers of Kafka, S3 and an Iceberg catalog
+	$(ENGINES)/bin/pytest engines --timeout 600 $(ARGS) || { [ $$? -eq 1 ] && $(ENGINES)/bin/pytest engines --timeout 600 $(ONCE_MORE) $(ARGS); }
 
 proof: $(DEV_READY) ## Evaluate a world unchanged and with seeded edits, judged by living it again (CONTEXTS=20000 EDITS=100)
 	$(BIN)/python -m proof --contexts $(CONTEXTS) --edits $(EDITS) --seed $(SEED) $(ARGS)
 
 # All but those of engines, which are hundreds of megabytes.
-EXTRAS = $(foreach extra,redis postgres sources snowflake bigquery local chat prices tiktoken signing oidc otel mcp langchain llamaindex lake kafka,--extra $(extra))
+EXTRAS = $(foreach extra,redis postgres sources snowflake bigquery local chat prices tiktoken signing oidc otel mcp langchain langgraph llamaindex openai-agents pydantic-ai lake kafka,--extra $(extra))
 
 lock: $(TOOLS_READY) ## Renew the locks after a change in pyproject.toml (ARGS=--upgrade for newer versions)
 	$(COMPILE) pyproject.toml $(EXTRAS) --group dev --output-file $(LOCKS)/dev.txt
 	$(COMPILE) pyproject.toml $(EXTRAS) --extra ray --extra spark --group dev --group engines --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/engines.txt
 	$(COMPILE) pyproject.toml --extra local --group build --group model --constraint $(LOCKS)/dev.txt --output-file $(LOCKS)/runtime.txt
-	$(COMPILE) $(LOCKS)/uv.in --output-file $(LOCKS)/uv.txt
+	for name in uv iceberg-spark daft jupyterlab producers; do $(COMPILE) $(LOCKS)/$$name.in --output-file $(LOCKS)/$$name.txt || exit; done
 
 clean: ## Remove what the other targets made (embedded data stays)
 	rm -rf .venv .venv-engines .engines .tools build dist src/headwater/ui ui/node_modules .coverage .coverage.* htmlcov .mypy_cache .pytest_cache .ruff_cache \
