@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from datetime import timedelta
-from typing import Any, TypedDict
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any, Literal, TypedDict
 
 import msgspec
 import pytest
 
 from headwater import FeatureStore, ServiceEvent, entity, feature
+from headwater.declarations.window_options import WindowOptions, declared_windows
 from headwater.errors import DeclarationError, InvalidInputError
 
 
@@ -57,6 +59,47 @@ def test_a_handle_names_the_features_that_it_has(key: Any) -> None:
     message = f"'spend' has no {asked!r}; it has ['count', '1h']"
     with pytest.raises(InvalidInputError, match=re.escape(message)):
         declare()[key]
+
+
+class Bought(TypedDict):
+    price: Decimal
+    at: datetime
+    kind: Literal["book", "game"] | None
+    tags: list[str]
+    count: int
+    ratio: float
+    free: Any
+
+
+@pytest.mark.parametrize(
+    ("where", "message"),
+    [
+        ({"price": {"$gte": 100}}, "compares 'price' with 100, which a value of type Decimal can"),
+        ({"price": "1.10"}, "compares 'price' with '1.10'"),
+        ({"at": {"$gt": "2026-01-01"}}, "compares 'at' with '2026-01-01'"),
+        ({"kind": "boook"}, "compares 'kind' with 'boook'"),
+        ({"kind": {"$nin": ["book", "gam"]}}, "compares 'kind' with 'gam'"),
+        ({"tags": 3}, "compares 'tags' with 3, which a value of type list[str] can never be"),
+        ({"count": "3"}, "compares 'count' with '3'"),
+        ({"count": True}, "compares 'count' with True"),
+        ({"ratio": {"$lt": "half"}}, "compares 'ratio' with 'half'"),
+    ],
+)
+def test_a_filter_that_nothing_can_meet_is_refused(where: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(message)):
+        declared_windows("w", Bought, WindowOptions("1h", "count", where=where))
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"price": None, "at": {"$ne": None}},
+        {"kind": {"$in": ["book", "game"]}, "tags": "new"},
+        {"count": {"$gte": 2.5}, "ratio": 1, "free": {"$gte": 3}},
+    ],
+)
+def test_filters_compare_with_what_a_field_can_be(where: dict[str, Any]) -> None:
+    assert declared_windows("w", Bought, WindowOptions("1h", "count", where=where))
 
 
 def test_fields_may_not_be_left_out() -> None:

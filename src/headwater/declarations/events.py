@@ -20,6 +20,9 @@ P_co = TypeVar("P_co", covariant=True)
 
 _REFUSED = re.compile(r"(?s)(.*?)(?: - at (?:`key` in )?`\$(.*)`)?\Z")
 _MISSING = re.compile(r"Object missing required field `(.*)`")
+_NOT_ALLOWED = "Invalid enum value"
+_STEP = re.compile(r"\.(\w+)|\[(\d+|\.\.\.)\]")
+"""A step of a path: a field, an index, or any key of an object."""
 DEFINED = "#/$defs/"
 """The beginning of a reference to the schema of a nested class."""
 
@@ -119,6 +122,8 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
             first = error.__cause__.errors(include_url=False)[0]
             problem = first["msg"]
             path += "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in first["loc"])
+        elif problem.startswith(_NOT_ALLOWED) and (allowed := self._allowed(path)):
+            problem = f"{problem}, not one of {allowed}"
         field = f"payload{path}"
         kind = self.payload.__name__
         return EventError(
@@ -126,6 +131,15 @@ class EventDef(msgspec.Struct, frozen=True, eq=False):
             index,
             field,
         )
+
+    def _allowed(self, path: str) -> str:
+        """Return the values that a part of a payload may have; empty if the schema has none."""
+        from headwater.model.payload_schemas import SchemaPart  # noqa: PLC0415 - after an error only
+
+        steps = [
+            int(index) if index.isdigit() else name or index for name, index in _STEP.findall(path)
+        ]
+        return ", ".join(map(repr, SchemaPart(self.schema).at(steps).allowed))
 
 
 def _custom_schema(kind: type) -> dict[str, Any]:

@@ -15,8 +15,9 @@ from headwater.ports import AllOf, AnyOf, Compare, Filter, Not
 from headwater.ports.vectors import Scalar
 
 _COMBINING = ("$and", "$or", "$not")
-_ORDERING: dict[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
-_OPERATORS = ("$eq", "$ne", "$in", "$nin", *(f"${name}" for name in _ORDERING), "$not")
+ORDERING: Mapping[str, Callable[[Any, Any], bool]] = {"gt": gt, "gte": ge, "lt": lt, "lte": le}
+"""The operators that compare numbers with numbers, and texts with texts."""
+_OPERATORS = ("$eq", "$ne", "$in", "$nin", *(f"${name}" for name in ORDERING), "$not")
 _INSIDE_OF_A_FIELD = (
     "Write operators such as '$gte' inside of a field, as in {'year': {'$gte': 2020}}"
 )
@@ -95,7 +96,7 @@ def _parse_operator(field: str, name: object, value: object, depth: int) -> Filt
         raise InvalidInputError(
             f"{name} in the filter of {field!r} compares with a number or a text, not {scalar!r}"
         )
-    return Compare(field, name[1:], scalar)  # type: ignore[arg-type]  # one of _ORDERING
+    return Compare(field, name[1:], scalar)  # type: ignore[arg-type]  # one of ORDERING
 
 
 def _nearest(name: str, operators: Sequence[str], more: str = "") -> str:
@@ -143,16 +144,16 @@ def _scalar(field: str, value: object) -> Scalar:
     )
 
 
-def filtered_fields(condition: Filter) -> Iterator[str]:
-    """Yield the names of the fields that a condition is about."""
+def comparisons(condition: Filter) -> Iterator[Compare]:
+    """Yield the comparisons that a condition is made of."""
     match condition:
-        case Compare(field):
-            yield field
+        case Compare():
+            yield condition
         case Not(inner):
-            yield from filtered_fields(inner)
+            yield from comparisons(inner)
         case AllOf(several) | AnyOf(several):
             for one in several:
-                yield from filtered_fields(one)
+                yield from comparisons(one)
 
 
 def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:
@@ -174,10 +175,10 @@ def matches(condition: Filter, metadata: Mapping[str, Any]) -> bool:
 
 def _holds(condition: Compare, value: object) -> bool:
     operand: Any = condition.value
-    if condition.operator in _ORDERING:
+    if condition.operator in ORDERING:
         number = _is_number(value) and _is_number(operand)
         text = isinstance(value, str) and isinstance(operand, str)
-        return (number or text) and _ORDERING[condition.operator](value, operand)
+        return (number or text) and ORDERING[condition.operator](value, operand)
     among = [operand] if condition.operator == "eq" else operand
     values = value if isinstance(value, list) else [value]
     return any(_is_equal(item, one) for item in values for one in among)

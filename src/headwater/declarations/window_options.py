@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from operator import attrgetter
@@ -10,11 +10,23 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec.inspect import (
+    AnyType,
+    BoolType,
+    EnumType,
+    FloatType,
+    IntType,
+    LiteralType,
+    StrType,
+    type_info,
+)
 
 from headwater.core.codec import Codec, plain
-from headwater.declarations.filters import filtered_fields, matches, parse_filters
+from headwater.declarations.filters import ORDERING, comparisons, matches, parse_filters
 from headwater.declarations.windows import WindowDef, WindowMember, form_of
 from headwater.errors import FeatureValueError, InvalidInputError
+from headwater.ports import Compare
+from headwater.ports.vectors import Operator, Scalar
 from headwater.windows.plan import (
     NUMERIC,
     ORDERED,
@@ -34,6 +46,8 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("avg", "stddev", "percentile", "rate"), float),
 }
 _ONE_FORM = (float, datetime)
+_COMPARED = (AnyType, BoolType, EnumType, FloatType, IntType, LiteralType, StrType)
+"""The types whose values are, in JSON, what filters compare with."""
 _UNITS = {"count": "", "distinct": "", "rate": "1/s"}
 
 
@@ -73,13 +87,16 @@ def declared_windows(name: str, annotation: Any, options: WindowOptions) -> Fami
         raise InvalidInputError(
             "where= needs contributions with fields; return a dataclass, a TypedDict or a dict"
         )
-    filtered = () if where is None else sorted(set(filtered_fields(where)))
+    compared = [] if where is None else list(comparisons(where))
+    filtered = sorted({compare.field for compare in compared})
     for option, field in (
         ("value", options.value),
         ("by", options.by),
         *(("where", field) for field in filtered),
     ):
         _check_field(option, field, annotation, fields)
+    for compare in compared:
+        _check_operands(compare, _field_type(fields, compare.field))
     kind = annotation if options.value is None else _field_type(fields, options.value)
     for aggregate in aggregates:
         _check_type(aggregate, kind, is_whole=options.value is None and fields is not None)
@@ -187,7 +204,7 @@ def contribution_fields(annotation: Any) -> dict[str, Any] | None:
         return {"": get_args(annotation)[1]}
     if annotation in (dict, Any):
         return {"": Any}
-    info = msgspec.inspect.type_info(annotation)
+    info = type_info(annotation)
     if isinstance(
         info,
         msgspec.inspect.StructType | msgspec.inspect.DataclassType | msgspec.inspect.TypedDictType,
@@ -199,7 +216,7 @@ def contribution_fields(annotation: Any) -> dict[str, Any] | None:
 
 def _defaults(annotation: Any) -> dict[str, Any]:
     """Return the defaults of the fields of contributions, as they are in JSON."""
-    info = msgspec.inspect.type_info(annotation)
+    info = type_info(annotation)
     if not isinstance(info, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
         return {}
     return {
@@ -235,6 +252,42 @@ def _check_field(
         raise InvalidInputError(
             f"{option}= names {field!r}, and contributions have the fields {known}"
         )
+
+
+def _check_operands(compare: Compare, kind: Any) -> None:
+    """Raise InvalidInputError if no value of a type can be what a filter compares it with."""
+    operands: Any = compare.value if compare.operator == "in" else [compare.value]
+    for operand in operands:
+        parts = _parts(kind)
+        if operand is None or any(_may_be(operand, part, compare.operator) for part in parts):
+            continue
+        name = kind.__name__ if isinstance(kind, type) else kind
+        raise InvalidInputError(
+            f"where= compares {compare.field!r} with {operand!r}, which a value of type {name} can "
+            "never be; filters know texts, numbers, true and false: for any other type, return "
+            "None from the function for what does not count"
+        )
+
+
+def _parts(kind: Any) -> Iterator[Any]:
+    """Yield the types that a value, or an element of a value, may have."""
+    if get_origin(kind) in (Union, UnionType, list, set, frozenset, tuple):
+        for part in set(get_args(kind)) - {...}:
+            yield from _parts(part)
+    else:
+        yield kind
+
+
+def _may_be(operand: Scalar, part: Any, operator: Operator) -> bool:
+    info = type_info(part)
+    if operator in ORDERING:
+        types = (StrType,) if isinstance(operand, str) else (IntType, FloatType)
+        return isinstance(info, (AnyType, *types))
+    try:
+        msgspec.convert(operand, part)
+    except msgspec.ValidationError:
+        return False
+    return isinstance(info, _COMPARED)
 
 
 def _check_type(aggregate: Aggregate, kind: Any, *, is_whole: bool) -> None:

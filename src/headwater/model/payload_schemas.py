@@ -37,6 +37,11 @@ class SchemaPart:
         """Whether a text may be the base64 of bytes."""
         return any(node.get("contentEncoding") == BASE64 for node in self._nodes)
 
+    @property
+    def allowed(self) -> list[Any]:
+        """The values that it may have, if it is an enum or a literal."""
+        return [value for node in self._nodes for value in node.get("enum", ())]
+
     def choose(self, value: Any, exact: Any) -> Any:
         """Return a value with its exact texts where decimals, or bytes for texts, are wanted."""
         if isinstance(value, dict) and isinstance(exact, dict):
