@@ -10,12 +10,14 @@ from contextlib import contextmanager
 from headwater.errors import HeadwaterError
 
 MOST_TIMEOUTS = 2.0
+"""What a call may take, as a multiple of its timeout, on a machine that does nothing else."""
 
 
 class Calls:
     """Times calls by their kind, and counts those that were refused with an error."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: float = MOST_TIMEOUTS) -> None:
+        self._most = most
         self.longest: dict[str, float] = {}
         """The longest call of each kind, as a multiple of its timeout."""
         self.refused: Counter[str] = Counter()
@@ -39,5 +41,5 @@ class Calls:
         return [
             f"a call to {kind} took {share:.1f} times its timeout"
             for kind, share in self.longest.items()
-            if share > MOST_TIMEOUTS
+            if share > self._most
         ]

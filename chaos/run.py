@@ -15,7 +15,7 @@ from typing import NamedTuple
 import msgspec
 
 from chaos import features, plan, second_group
-from chaos.calls import Calls
+from chaos.calls import MOST_TIMEOUTS, Calls
 from chaos.deployment import Deployment
 from chaos.faults import Faults
 from chaos.fleet import SECOND_GROUP, Fleet
@@ -61,6 +61,7 @@ class Order(NamedTuple):
     density: float = 1.0
     """The number of faults as a multiple of the usual one."""
     declared_keys: bool = False
+    most_timeouts: float = MOST_TIMEOUTS
 
 
 class ChaosReport(msgspec.Struct, frozen=True):
@@ -143,11 +144,12 @@ class Attack:
 
     async def run(self) -> None:
         """Publish all events and inject the faults between them."""
-        seed, events, _, seconds, cluster, kafka, sentinel, density, _ = self._order
-        rate = rate_of(events, seconds)
+        order = self._order
+        seed, events, density = order.seed, order.events, order.density
+        rate = rate_of(events, order.seconds)
         kinds = {
-            **(plan.ON_CLUSTER if cluster or sentinel else plan.ON_SERVER),
-            **(plan.ON_BROKERS if kafka else {}),
+            **(plan.ON_CLUSTER if order.cluster or order.sentinel else plan.ON_SERVER),
+            **(plan.ON_BROKERS if order.kafka else {}),
         }
         faults = plan.faults(seed, events, self._targets, kinds, density)
         async with self._brake, asyncio.TaskGroup() as group:
@@ -168,7 +170,7 @@ async def _run(order: Order, servers: Servers, folder: Path) -> ChaosReport:
             Fleet(servers.settings, folder, order.workers, second=1) as fleet,
         ):
             await fleet.at_work(store, _AT_WORK_WITHIN_SECONDS)
-            calls = Calls()
+            calls = Calls(order.most_timeouts)
             attack = Attack(order, servers, store, fleet, ledger, calls, folder)
             async with Reader(store, order.seed, calls) as reader:
                 await attack.run()

@@ -11,6 +11,7 @@ from headwater import FeatureStore, create_app
 from headwater.backends import connect
 from headwater.core.clock import Clock
 from headwater.doctor import overview
+from headwater.engine.objectives import TARGETS
 from headwater.features.event_handlers import BREAKER_OPEN
 from headwater.model.health import Finding
 from headwater.settings.schema import Settings
@@ -22,9 +23,11 @@ from tests.http.key_files import add_key
 def _sound_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Find nothing wrong with the machine and the process, which other tests use too.
 
-    Its disk may be full, and its metrics show the open circuit breakers of other stores.
+    Its disk may be full, and its metrics show the open circuit breakers and objectives of other
+    stores.
     """
     BREAKER_OPEN.clear()
+    TARGETS.clear()
 
     async def inspect(settings: Settings, clock: Clock) -> list[Finding]:
         return [replace(each, severity="ok") for each in await connect.inspect(settings, clock)]
