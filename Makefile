@@ -35,11 +35,12 @@ BUILD_UI = $(BIN)/python dev/ui_build.py
 # names what failed once; what fails twice fails.
 ONCE_MORE = --last-failed --last-failed-no-failures none --numprocesses 0
 run_tests = $(BIN)/pytest --numprocesses auto $(1) || { [ $$? -eq 1 ] && $(BIN)/pytest $(1) $(ONCE_MORE); }
+TESTED = not (browser or cluster or pooler or chaos or peer or release)
 COMPILE = $(UV) pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url $(ARGS)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test coverage check format lint types layers fuzz reference bench bench-compare work chaos soak proof sizes engines check-engines up down lock clean \
+.PHONY: help install demo test long-tests coverage check format lint types layers fuzz reference bench bench-compare work chaos soak proof sizes engines check-engines up down lock clean \
 	docs fresh release ui ui-check ui-types ui-pictures browser pgbouncer check-pgbouncer pictures
 
 help: ## List the targets
@@ -53,8 +54,11 @@ demo: $(RUNTIME_READY) ## Run the demonstration (installs what a user would inst
 	-@$(BUILD_UI)
 	$(BIN)/headwater demo
 
-test: ui ## Run the tests without a browser, a cluster, PgBouncer, chaos, peers or a release (ARGS="-k name" narrows them)
-	$(call run_tests,--hypothesis-profile quick -m "not (browser or cluster or pooler or chaos or peer or release)" $(ARGS))
+test: ui ## Run the tests that take less than a second, without a browser, a cluster, PgBouncer, chaos, peers or a release (ARGS="-k name" narrows them)
+	$(call run_tests,--brief --hypothesis-profile quick -m "$(TESTED)" $(ARGS))
+
+long-tests: ui ## Measure which tests are long, and write their names into tests/long.txt
+	$(BIN)/pytest --numprocesses auto --measure-long --hypothesis-profile quick -m "$(TESTED)" $(ARGS)
 
 coverage: ui browser ## Run all tests and report their coverage
 	$(BIN)/pytest --numprocesses auto --cov --cov-report=term $(ARGS)

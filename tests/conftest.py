@@ -29,7 +29,7 @@ from tests.poolers import behind_pgbouncer, through_pooler
 from tests.schemas import Schemas
 from tests.servers import postgres, valkey
 
-pytest_plugins = ["tests.crashes"]
+pytest_plugins = ["tests.crashes", "tests.long_tests"]
 
 # All processes share compiled bytecode, as installed programs do, also where Python is told not to
 # write any: to compile what it imports takes a process longer than everything else at its start.
