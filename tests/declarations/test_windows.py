@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Literal, TypedDict
+from uuid import UUID
 
 import msgspec
 import pytest
@@ -61,6 +62,9 @@ def test_a_handle_names_the_features_that_it_has(key: Any) -> None:
         declare()[key]
 
 
+ORDER = "6f2c1d3e-0000-4000-8000-00000000000a"
+
+
 class Bought(TypedDict):
     price: Decimal
     at: datetime
@@ -69,6 +73,8 @@ class Bought(TypedDict):
     count: int
     ratio: float
     free: Any
+    day: date
+    order: UUID
 
 
 @pytest.mark.parametrize(
@@ -82,6 +88,9 @@ class Bought(TypedDict):
         ({"tags": 3}, "compares 'tags' with 3, which a value of type list[str] can never be"),
         ({"count": "3"}, "compares 'count' with '3'"),
         ({"count": True}, "compares 'count' with True"),
+        ({"day": {"$gte": "2026-1-1"}}, "compares 'day' with '2026-1-1'"),
+        ({"order": ORDER.upper()}, f"compares 'order' with '{ORDER.upper()}'"),
+        ({"order": {"$lt": ORDER}}, "compares 'order' with"),
         ({"ratio": {"$lt": "half"}}, "compares 'ratio' with 'half'"),
     ],
 )
@@ -96,6 +105,7 @@ def test_a_filter_that_nothing_can_meet_is_refused(where: dict[str, Any], messag
         {"price": None, "at": {"$ne": None}},
         {"kind": {"$in": ["book", "game"]}, "tags": "new"},
         {"count": {"$gte": 2.5}, "ratio": 1, "free": {"$gte": 3}},
+        {"day": {"$gte": "2026-01-01", "$ne": "2026-12-25"}, "order": ORDER},
     ],
 )
 def test_filters_compare_with_what_a_field_can_be(where: dict[str, Any]) -> None:

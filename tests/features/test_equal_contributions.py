@@ -1,11 +1,12 @@
-"""Equal values of contributions count as one, and fields that are newer than a contribution too."""
+"""Equal values of contributions count as one, filters find them, and newer fields count too."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, TypedDict
+from uuid import UUID
 
 import pytest
 
@@ -121,3 +122,40 @@ async def test_a_contribution_has_the_default_of_a_field_that_its_class_did_not_
         (past,) = await after.get_historical_features([row], ["visits_sum_7d"])
         assert past["visits_sum_7d"] == {"gym": 90}
         assert (await after.get_feature("visits_sum_7d", "ada")) == {"gym": 90}
+
+
+class Order(TypedDict):
+    day: date
+    order: UUID
+
+
+@pytest.mark.parametrize(
+    ("where", "count"),
+    [
+        ({"day": {"$gte": "2026-02-01"}}, 2),
+        ({"day": "2026-02-01"}, 1),
+        ({"order": str(UUID(int=1))}, 1),
+    ],
+)
+async def test_filters_compare_with_dates_and_uuids_as_json_has_them(
+    settings: Settings, clock: ManualClock, where: dict[str, Any], count: int
+) -> None:
+    store = FeatureStore(settings=settings, clock=clock)
+
+    @entity(store)
+    class User:
+        user_id: str
+
+    @feature(entity=User, trigger="order", window="1d", aggregate="count", where=where)
+    def orders(user_id: str, event: ServiceEvent) -> Order:
+        month = event.payload["month"]
+        return Order(day=date(2026, month, 1), order=UUID(int=month))
+
+    async with store:
+        for month in (1, 2, 3):
+            await store.publish("order", "ada", {"month": month})
+        await store.drain()
+        row = {"user_id": "ada", "timestamp": clock.now()}
+        (past,) = await store.get_historical_features([row], ["orders_count_1d"])
+        for values in ((await store.get_features(["orders_count_1d"], ["ada"]))["ada"], past):
+            assert values["orders_count_1d"] == count

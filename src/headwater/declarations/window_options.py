@@ -13,11 +13,13 @@ import msgspec
 from msgspec.inspect import (
     AnyType,
     BoolType,
+    DateType,
     EnumType,
     FloatType,
     IntType,
     LiteralType,
     StrType,
+    UUIDType,
     type_info,
 )
 
@@ -46,8 +48,9 @@ _TYPES: Mapping[str, Any] = {
     **dict.fromkeys(("avg", "stddev", "percentile", "rate"), float),
 }
 _ONE_FORM = (float, datetime)
-_COMPARED = (AnyType, BoolType, EnumType, FloatType, IntType, LiteralType, StrType)
-"""The types whose values are, in JSON, what filters compare with."""
+_NUMBERS = (IntType, FloatType)
+_COMPARED = (AnyType, BoolType, DateType, EnumType, LiteralType, StrType, UUIDType, *_NUMBERS)
+"""The types whose values have one form in JSON, which filters compare with."""
 _UNITS = {"count": "", "distinct": "", "rate": "1/s"}
 
 
@@ -264,8 +267,8 @@ def _check_operands(compare: Compare, kind: Any) -> None:
         name = kind.__name__ if isinstance(kind, type) else kind
         raise InvalidInputError(
             f"where= compares {compare.field!r} with {operand!r}, which a value of type {name} can "
-            "never be; filters know texts, numbers, true and false: for any other type, return "
-            "None from the function for what does not count"
+            "never be; filters know texts, numbers, booleans, dates and UUIDs as JSON has them: "
+            "for any other type, return None from the function for what does not count"
         )
 
 
@@ -280,14 +283,14 @@ def _parts(kind: Any) -> Iterator[Any]:
 
 def _may_be(operand: Scalar, part: Any, operator: Operator) -> bool:
     info = type_info(part)
-    if operator in ORDERING:
-        types = (StrType,) if isinstance(operand, str) else (IntType, FloatType)
+    if operator in ORDERING and not isinstance(info, DateType):
+        types = (StrType,) if isinstance(operand, str) else _NUMBERS
         return isinstance(info, (AnyType, *types))
     try:
-        msgspec.convert(operand, part)
+        value = msgspec.convert(operand, part)
     except msgspec.ValidationError:
         return False
-    return isinstance(info, _COMPARED)
+    return isinstance(info, _COMPARED) and bool(msgspec.to_builtins(value) == operand)
 
 
 def _check_type(aggregate: Aggregate, kind: Any, *, is_whole: bool) -> None:
