@@ -1883,7 +1883,7 @@ export interface components {
             /** @default null */
             progress: components["schemas"]["ProgressStep"] | null;
             /** @default null */
-            result: components["schemas"]["headwater.model.history.ImportReport"] | null;
+            result: components["schemas"]["ImportReport"] | null;
         };
         /**
          * ActionLine[ProgressStep, LakeStatus]
@@ -3673,30 +3673,6 @@ export interface components {
             groups: components["schemas"]["ConsumerGroup"][];
         };
         /**
-         * ImportReport
-         * @description What an import has read: rows, values and missing values.
-         */
-        "headwater.model.history.ImportReport": {
-            added: number;
-            /** @default 0 */
-            erased: number;
-            missing: number;
-            rows: number;
-            /** @default 0 */
-            states: number;
-            values: number;
-        };
-        /**
-         * ImportReport
-         * @description What became of the outcomes of an import: stored, stored before, or refused.
-         */
-        "headwater.model.outcomes.ImportReport": {
-            added: number;
-            failed: number;
-            known: number;
-            problems: components["schemas"]["ImportProblem"][];
-        };
-        /**
          * Health
          * @description Whether a part of the environment works, and the problem and its remedy if it does not.
          *
@@ -3796,6 +3772,20 @@ export interface components {
         ImportProblem: {
             line: number;
             problem: string;
+        };
+        /**
+         * ImportReport
+         * @description What an import has read: rows, values and missing values.
+         */
+        ImportReport: {
+            added: number;
+            /** @default 0 */
+            erased: number;
+            missing: number;
+            rows: number;
+            /** @default 0 */
+            states: number;
+            values: number;
         };
         /**
          * IndexDocumentBody
@@ -4456,6 +4446,16 @@ export interface components {
          */
         OutcomeExport: {
             otlp: string;
+        };
+        /**
+         * OutcomeImport
+         * @description What became of the outcomes of an import: stored, stored before, or refused.
+         */
+        OutcomeImport: {
+            added: number;
+            failed: number;
+            known: number;
+            problems: components["schemas"]["ImportProblem"][];
         };
         /**
          * Overview
@@ -7965,7 +7965,7 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["headwater.model.outcomes.ImportReport"];
+                    "application/json": components["schemas"]["OutcomeImport"];
                 };
             };
         };

@@ -121,7 +121,7 @@ class ImportProblem(msgspec.Struct, frozen=True):
     problem: str
 
 
-class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
+class OutcomeImport(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the outcomes of an import: stored, stored before, or refused."""
 
     added: int
@@ -131,7 +131,7 @@ class ImportReport(msgspec.Struct, frozen=True, kw_only=True):
     """The first of those that failed, by their lines."""
 
     def __repr__(self) -> str:
-        return f"<ImportReport added={self.added} known={self.known} failed={self.failed}>"
+        return f"<OutcomeImport added={self.added} known={self.known} failed={self.failed}>"
 
 
 class OutcomeExport(msgspec.Struct, frozen=True):

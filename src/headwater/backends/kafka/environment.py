@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 from headwater.backends.kafka.address import TopicAddress, parse_url
 from headwater.backends.kafka.bus import KafkaBus, KafkaGroups
 from headwater.backends.kafka.client import TopicConsumer, TopicIdentity, TopicProducer, translated
-from headwater.backends.kafka.feeder import KafkaFeeder, Source
+from headwater.backends.kafka.feeder import KafkaFeeder, StoreTopic
 from headwater.backends.kafka.records import RecordDecoder
 from headwater.core.clock import Clock
 from headwater.core.shared_tasks import SharedTasks
@@ -81,9 +81,9 @@ class KafkaEnvironment:
                 "topic, or set partitions"
             )
 
-    async def source(self) -> Source:
+    async def source(self) -> StoreTopic:
         """Return which store takes records of which topic at present."""
-        return Source((await self._store()).store_id or "", await self._topic.read())
+        return StoreTopic((await self._store()).store_id or "", await self._topic.read())
 
     async def begin(self) -> None:
         """Begin to append in the partitions that have not begun.
@@ -109,7 +109,7 @@ class KafkaEnvironment:
                 source.log,
             )
 
-    async def _committed(self, source: Source) -> dict[int, tuple[int, str]]:
+    async def _committed(self, source: StoreTopic) -> dict[int, tuple[int, str]]:
         """Return how far a store has a topic: offsets with the positions before them."""
         consumer = self._connect(source.store_id)
         try:
@@ -123,7 +123,7 @@ class KafkaEnvironment:
 
         Return the position, by partition, up to which history has the events with their effects.
         """
-        source = Source(owner or "", await self._topic.read())
+        source = StoreTopic(owner or "", await self._topic.read())
         committed = await self._committed(source) if owner else {}
         if committed:
             consumer = self._connect(store_id)

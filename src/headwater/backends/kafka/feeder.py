@@ -27,7 +27,7 @@ _REPEAT_SECONDS = 3_600.0
 """How often offsets are committed that have not changed; brokers forget them after some days."""
 
 
-class Source(NamedTuple):
+class StoreTopic(NamedTuple):
     """A store and the topic that it takes records of: which one of that name it is."""
 
     store_id: str
@@ -53,7 +53,7 @@ class KafkaFeeder:
     def __init__(
         self,
         connect: Callable[[str], TopicConsumer],
-        source: Callable[[], Awaitable[Source]],
+        source: Callable[[], Awaitable[StoreTopic]],
         feed: Feed,
         bus: Bus,
         begin: Callable[[], Awaitable[None]],
@@ -103,7 +103,7 @@ class KafkaFeeder:
             if state.offset is not None and not state.is_stopped
         }
 
-    async def _note(self, source: Source) -> None:
+    async def _note(self, source: StoreTopic) -> None:
         """Stop the feed if the topic is another one than that of its offsets, and log that."""
         states = [state for state in await self._feed.states() if state.offset is not None]
         if any(state.found != source.log for state in states):
@@ -149,7 +149,7 @@ class _Feeding:
     """The partitions that one consumer reads, and how far."""
 
     def __init__(
-        self, feeder: KafkaFeeder, consumer: TopicConsumer, source: Source, subjects: Subjects
+        self, feeder: KafkaFeeder, consumer: TopicConsumer, source: StoreTopic, subjects: Subjects
     ) -> None:
         self._feeder = feeder
         self._consumer = consumer

@@ -17,7 +17,7 @@ from headwater.errors import (
     NotFoundError,
     UnknownOutcomeError,
 )
-from headwater.model.outcomes import ImportFormat, ImportProblem, ImportReport
+from headwater.model.outcomes import ImportFormat, ImportProblem, OutcomeImport
 from headwater.records.ids import new_context_id
 
 _AT_ONCE = 32
@@ -31,7 +31,7 @@ class OutcomeExchange:
     def __init__(self, outcomes: Outcomes) -> None:
         self._outcomes = outcomes
 
-    async def import_text(self, text: str, file_format: ImportFormat) -> ImportReport:
+    async def import_text(self, text: str, file_format: ImportFormat) -> OutcomeImport:
         """Store the outcomes in a text; lines that cannot be stored are reported."""
         read = await asyncio.to_thread(read_outcomes, text, file_format)
         counts: Counter[str] = Counter()
@@ -45,7 +45,7 @@ class OutcomeExchange:
                 else:
                     counts[result] += 1
         problems.sort(key=lambda each: each.line)
-        return ImportReport(
+        return OutcomeImport(
             added=counts["added"],
             known=counts["known"],
             failed=len(problems),

@@ -18,9 +18,9 @@ from headwater.model.new_outcomes import NewOutcome
 from headwater.model.outcomes import (
     ContextOutcomes,
     ImportFormat,
-    ImportReport,
     Outcome,
     OutcomeExport,
+    OutcomeImport,
 )
 from headwater.records.document import (
     OutcomeDocuments,
@@ -166,7 +166,7 @@ class ContextOutcomeVerbs(Verbs):
     )
     async def import_outcomes(
         self, text: ImportedText, *, format: Annotated[ImportFormat, _FORMAT]
-    ) -> ImportReport:
+    ) -> OutcomeImport:
         """Store the outcomes in a text of another system: scores of Langfuse, OTLP or CSV.
 
         What was imported before is not stored again. Lines that are not outcomes of a context that
@@ -175,7 +175,7 @@ class ContextOutcomeVerbs(Verbs):
 
         >>> table = f"context_id,score,value\\n{ctx.context_id},helpful,4\\n"
         >>> await store.records.import_outcomes(table, format="csv")
-        <ImportReport added=1 known=0 failed=0>
+        <OutcomeImport added=1 known=0 failed=0>
         """
         return await (await self._engine()).recorded.exchange.import_text(text, format)
 
