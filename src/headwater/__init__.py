@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from headwater.model.lineage import PastContext as PastContext
     from headwater.model.lineage import RetrieverLineage as RetrieverLineage
     from headwater.model.outcomes import Outcome as Outcome
+    from headwater.model.outcomes import OutcomeImport as OutcomeImport
     from headwater.model.outcomes import Response as Response
     from headwater.model.outcomes import Score as Score
     from headwater.model.outcomes import Usage as Usage
@@ -174,7 +175,7 @@ _PUBLIC = {
         "PastContext",
         "RetrieverLineage",
     ),
-    "model.outcomes": ("Outcome", "Response", "Score", "Usage"),
+    "model.outcomes": ("Outcome", "OutcomeImport", "Response", "Score", "Usage"),
     "model.values": ("FeatureValue", "ServiceEvent", "WindowRead"),
     "model.windows": ("EntityWindows", "WindowLevel", "WindowTile", "WindowValue"),
     "records.outcomes": ("OutcomeRecord",),
