@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -197,6 +198,18 @@ def test_a_features_file_of_another_folder_is_not_found_by_imports(project: Path
     (project / "main_features.py").write_text("import shop_features\n" + HEAD)
     with pytest.raises(FeaturesFileError, match="No module named 'shop_features'"):
         load_store(project / "main_features.py")
+
+
+def test_a_file_is_loaded_again_after_a_module_that_had_its_name_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "shop_names.py"
+    file.write_text(HEAD)
+    monkeypatch.setitem(sys.modules, "shop_names", ModuleType("shop_names"))
+    first = load_store(file)
+    assert sys.modules["headwater_features_shop_names"].store is first
+    monkeypatch.delitem(sys.modules, "shop_names")
+    assert load_store(file) is sys.modules["shop_names"].store is not first
 
 
 def test_a_file_that_is_loaded_under_two_names_is_refused(
