@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,7 +33,9 @@ def ray_cluster() -> Iterator[RayAddresses]:
     command = [str(_RAY), "start", "--head", "--block", f"--port={port}", "--num-cpus=3"]
     command += [f"--ray-client-server-port={client}", "--include-dashboard=false"]
     command += [f"--{name}={other}" for name, other in zip(named, others, strict=True)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as head:
+    # With the handlers of gRPC, a server of a client may crash between its fork and its exec.
+    environment = os.environ | {"GRPC_ENABLE_FORK_SUPPORT": "0"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as head:
         try:
             assert head.stdout is not None
             assert any("Ray runtime started" in line for line in head.stdout)
