@@ -130,10 +130,7 @@ def _load(source: FeaturesSource) -> ModuleType:
 
 
 def _forget_other_files(source: FeaturesSource) -> None:
-    """Remove features files that were loaded before, so that no import finds one of them.
-
-    The same file has another name than before once a module that had the file's name is gone.
-    """
+    """Remove other features files, and this one's former names, so that no import finds one."""
     for name, module in list(sys.modules.items()):
         is_top_level = isinstance(module, FeaturesModule) and not module.__package__
         if is_top_level and not (name == source.name and _is_from(module, source.file.stat())):
