@@ -158,7 +158,7 @@ engines: $(ENGINES_READY) ## Fetch Ray, Spark, Kafka, Prometheus, dbt, SQLMesh, 
 	$(ENGINES)/bin/python -m engines.downloads
 
 check-engines: engines ui browser ## Run the tests on Ray, Spark, and real servers of Kafka, S3 and an Iceberg catalog
-	$(ENGINES)/bin/pytest engines --timeout 600 $(ARGS) || { [ $$? -eq 1 ] && $(ENGINES)/bin/pytest engines --timeout 600 $(ONCE_MORE) $(ARGS); }
+	$(ENGINES)/bin/pytest engines --timeout 600 --numprocesses 2 --dist loadfile $(ARGS) || { [ $$? -eq 1 ] && $(ENGINES)/bin/pytest engines --timeout 600 $(ONCE_MORE) $(ARGS); }
 
 proof: $(DEV_READY) ## Evaluate a world unchanged and with seeded edits, judged by living it again (CONTEXTS=20000 EDITS=100)
 	$(BIN)/python -m proof --contexts $(CONTEXTS) --edits $(EDITS) --seed $(SEED) $(ARGS)

@@ -82,7 +82,9 @@ def maven_archive(artifact: str) -> Path:
             new = folder.with_suffix(".new")
             shutil.rmtree(new, ignore_errors=True)
             goal = ("dependency:unpack", f"-Dartifact={artifact}", f"-DoutputDirectory={new}")
-            _run("mvn", "--batch-mode", "--quiet", f"--file={_POM}", *goal)
+            # Maven would unpack it once only, whatever became of the folder.
+            again = "-Dmdep.overWriteReleases=true"
+            _run("mvn", "--batch-mode", "--quiet", f"--file={_POM}", *goal, again)
             new.rename(folder)
     return folder
 
